@@ -65,17 +65,27 @@ class Arrivals:
     cumulative_counts: Array = None  #: i32 [groups]: `counts` is added to it
     waited_ns: Array = None  #: i64 [R]: nanoseconds waited for each rank are added to it
 
+    handle: Handle | None  #: what later calls are given, if the dispatch was asked to leave it
+    format: int  #: its number (more_formats of the exchange)
+    row_order: str
+    expert_stride: int
+    _core: _ferry.Exchange
+    _format: Format
+    _arrays: dict[str, Array]
+    _stream: int
+
     def __init__(self, core: _ferry.Exchange, encoding: Format, arrays: dict[str, Array], handle: Handle | None,
                  row_order: str, expert_stride: int, stream: int = 0, format: int = 0) -> None:
-        self.__dict__.update(arrays)
-        self.format = format  #: its number (more_formats of the exchange)
-        self._core = core
-        self._format = encoding
-        self._arrays = arrays
-        self._stream = stream  # that writes them
-        self.handle = handle  #: what later calls are given, if the dispatch was asked to leave it
-        self.row_order = row_order
-        self.expert_stride = expert_stride
+        fields = arrays.copy()  # in one step each array and what else there is: attributes one by one take longer
+        fields["format"] = format
+        fields["_core"] = core
+        fields["_format"] = encoding
+        fields["_arrays"] = arrays
+        fields["_stream"] = stream  # that writes them
+        fields["handle"] = handle
+        fields["row_order"] = row_order
+        fields["expert_stride"] = expert_stride
+        self.__dict__ = fields
 
     @property
     def arrays(self) -> dict[str, Array]:

@@ -8,11 +8,12 @@ import numpy as np
 
 from . import _ferry, _frameworks
 from ._arguments import function, names_in, several, text, whole_number
-from ._arrays import Array, empty, name_of_floats
+from ._arrays import Array, empty
 from ._arrivals import Arrivals, Handle
 from ._errors import InvalidArgument, OutOfOrder
-from ._hooks import Epilogue, take_hook
-from ._inputs import Begin, Call, begins_of, combine_inputs, dispatch_inputs, to_fill
+from ._hooks import Epilogue
+from ._inputs import (Begin, Call, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces, sums_to_fill,
+                      to_fill)
 from ._layout import options_of, shape_of
 from ._outputs import Formats
 from ._transports import close_at_end
@@ -77,7 +78,8 @@ class Exchange:
         self._begun: Begin = (0, "by_expert", 0, 0)  # of the dispatch that has begun
         self._dispatching: object = None  # what C++ reads until the wait
         self._combining: object = None
-        self._reduced_by: dict[str, Any] = {}
+        self._reduces: Reduces = (0, None)  # of the combine that has begun
+        self._stream_home = 0
         self._world = world  # dispatch_all ends the waits of its ranks
         options = options_of(given)
         self._core = _ferry.Exchange(world._core, shape, options)
@@ -167,8 +169,9 @@ class Exchange:
         InvalidArgument (nothing has moved unless it says so), OutOfOrder, PeerMissing.
         """
         call = (deadline, self._number(stream, tokens), max_blocks)
-        return self._dispatch(dispatch_inputs(tokens, topk_ids, topk_weights, handle, more), outputs, row_capacity,
-                              names_in("extra", extra), leave_handle, zero_padding, call)
+        found: Arrivals = self._dispatch(dispatch_inputs(tokens, topk_ids, topk_weights, handle, more), outputs,
+                                         row_capacity, extra, leave_handle, zero_padding, call)
+        return found
 
     def dispatch_async(self, tokens: Array, topk_ids: Array | None = None, topk_weights: Array | None = None, *,
                        handle: Handle | Array | None = None, deadline: float | None = None, stream: Any = None,
@@ -222,24 +225,18 @@ class Exchange:
         Without a handle the rows of the newest dispatch go back, once. Raises as dispatch.
         """
         call = (deadline, self._number(stream, rows), max_blocks)
-        inputs, reduced_by = combine_inputs(rows, more, self._tokens)
-        beside = {"topk_weights": topk_weights_out, "waited_ns": waited_ns}
-        sums = self._sums(out, dtype, unreduced, reduced_by, beside, (epilogue, epilogue_context))
-        try:
-            self._core.combine(inputs, sums, call)
-        except BaseException:
-            if self._core.hook_raised:  # combine_wait may follow
-                self._combining, self._reduced_by = inputs, {**reduced_by, "stream": call[1]}
-            raise
-        return sums["tokens"] if epilogue is None else None
+        more["rows"] = rows
+        sums = sums_to_fill(out, topk_weights_out, waited_ns, epilogue, epilogue_context)
+        return self._combine(more, sums, dtype, unreduced, call)
 
     def combine_async(self, rows: Array, *, deadline: float | None = None, stream: Any = None, max_blocks: int = 0,
                       **more: Any) -> None:
         """The first half of combine. The exchange keeps a reference to what it reads until combine_wait returns."""
-        number = self._number(stream, rows)
-        inputs, reduced_by = combine_inputs(rows, more, self._tokens)
-        self._core.combine_async(inputs, (deadline, number, max_blocks))
-        self._combining, self._reduced_by = inputs, {**reduced_by, "stream": number}
+        call = (deadline, self._number(stream, rows), max_blocks)
+        more["rows"] = rows
+        inputs, tokens = combine_inputs(more, self._tokens)
+        self._core.combine_async(inputs, call)
+        self._combining, self._reduces, self._stream_home = inputs, reduces(inputs, tokens), call[1]
 
     def combine_wait(self, *, out: Array | None = None, dtype: Any = None, unreduced: bool = False,
                      topk_weights_out: Array | None = None, waited_ns: Array | None = None,
@@ -249,13 +246,9 @@ class Exchange:
 
         `stream`: None: that of combine_async.
         """
-        number = self._reduced_by.get("stream", 0) if stream is None else self._number(stream, out)
-        hook = (epilogue, epilogue_context)
-        beside = {"topk_weights": topk_weights_out, "waited_ns": waited_ns}
-        sums = self._sums(out, dtype, unreduced, self._reduced_by, beside, hook)
-        self._core.combine_wait(sums, (deadline, number, max_blocks))
-        self._combining = None
-        return sums["tokens"] if epilogue is None else None
+        number = self._stream_home if stream is None else self._number(stream, out)
+        sums = sums_to_fill(out, topk_weights_out, waited_ns, epilogue, epilogue_context)
+        return self._combine_wait(sums, dtype, unreduced, (deadline, number, max_blocks))
 
     def check(self) -> None:
         """Raises what was found out since the last call. It waits for nothing."""
@@ -339,28 +332,30 @@ class Exchange:
         """The stream of a second half; None: that of the first."""
         return self._stream if stream is None else self._number(stream, None)
 
-    # dispatch and dispatch_async behind the names of their arguments. ferry.torch has names of its own.
+    # The calls behind the names of their arguments. ferry.torch has names of its own.
 
     def _dispatch(self, inputs: dict[str, Any], outputs: dict[str, Array] | None, row_capacity: int | None,
-                  extra: tuple[str, ...], leave_handle: bool, zero_padding: bool, call: Call) -> Arrivals:
+                  extra: str | Iterable[str], leave_handle: bool, zero_padding: bool, call: Call) -> Any:
+        """Arrivals of _arrivals_type."""
+        if type(extra) is not tuple:  # as it mostly is
+            extra = names_in("extra", extra)
         if leave_handle:
             extra = (*extra, "handle")
-        deadline, stream, max_blocks = call
         if outputs is None and row_capacity is None:
             self._dispatch_async(inputs, call)
-            return self.dispatch_wait(extra=extra, zero_padding=zero_padding, deadline=deadline, stream=stream,
-                                      max_blocks=max_blocks)
+            return self.dispatch_wait(extra=extra, zero_padding=zero_padding, deadline=call[0], stream=call[1],
+                                      max_blocks=call[2])
         begins = begins_of(inputs, self._formats)
         if outputs is None:
             outputs = self.allocate_outputs(row_capacity, row_order=begins[1], expert_stride=begins[2], extra=extra,
-                                            stream=stream, format=begins[3])
+                                            stream=call[1], format=begins[3])
         begun, self._begun = self._begun, begins  # outputs that are too small leave it begun
         try:
             self._core.dispatch(inputs, to_fill(outputs, zero_padding), call)
         except OutOfOrder:
             self._begun = begun
             raise
-        return self._arrivals(outputs, stream)
+        return self._arrivals(outputs, call[1])
 
     def _dispatch_async(self, inputs: dict[str, Any], call: Call) -> None:
         begins = begins_of(inputs, self._formats)
@@ -375,25 +370,29 @@ class Exchange:
         return self._arrivals_type(self._core, self._formats.formats[format], outputs, handle, order, stride, stream,
                                    format)
 
-    def _sums(self, out: Array | None, dtype: Any, unreduced: bool, reduced_by: dict[str, Any],
-              beside: dict[str, Array], hook: tuple[Any, Any]) -> dict[str, Any]:
-        """What a combine fills. `beside`: what is not sums; `hook`: the epilogue and its context."""
-        sums = {"tokens": out, **beside, "epilogue": hook[0], "epilogue_context": hook[1]}
-        take_hook("epilogue", sums)
-        if out is not None:
-            return sums
-        if hook[0] is not None:
-            if unreduced or dtype is not None:
-                raise InvalidArgument("unreduced or dtype is given; an epilogue gets sums, and as float32: leave it out")
-            return sums
-        tokens = reduced_by.get("tokens", self._tokens)
-        if tokens is None:
-            raise InvalidArgument("out is None, and the handle is plain memory; give out, or a ferry.Handle")
-        named = dtype if dtype is not None else reduced_by.get("dtype")
-        if named is None:
-            raise TypeError("rows has no dtype; it must be an array of float32, float16 or bfloat16")
-        shape = self.shape
-        extents = (tokens, shape.top_k, shape.hidden) if unreduced else (tokens, shape.hidden)
-        name = name_of_floats(named, "dtype" if dtype is not None else "the dtype of rows")
-        sums["tokens"] = self._empty("sums", extents, name, 16)
-        return sums
+    def _combine(self, given: dict[str, Any], sums: dict[str, Any], dtype: Any, unreduced: bool, call: Call) -> Any:
+        """The sums. `given`, `sums`: as combine_inputs and sums_to_fill have them."""
+        inputs, tokens = combine_inputs(given, self._tokens)
+        if sums["tokens"] is None:
+            self._make_sums(sums, dtype, unreduced, reduces(inputs, tokens))
+        try:
+            self._core.combine(inputs, sums, call)
+        except BaseException:
+            if self._core.hook_raised:  # combine_wait may follow
+                self._combining, self._reduces, self._stream_home = inputs, reduces(inputs, tokens), call[1]
+            raise
+        return None if "epilogue" in sums else sums["tokens"]
+
+    def _combine_wait(self, sums: dict[str, Any], dtype: Any, unreduced: bool, call: Call) -> Any:
+        if sums["tokens"] is None:
+            self._make_sums(sums, dtype, unreduced, self._reduces)
+        self._core.combine_wait(sums, call)
+        self._combining = None
+        return None if "epilogue" in sums else sums["tokens"]
+
+    def _make_sums(self, sums: dict[str, Any], dtype: Any, unreduced: bool, sources: Reduces) -> None:
+        """Puts a new array into what a combine fills, unless an epilogue takes the sums."""
+        if "epilogue" not in sums:
+            sums["tokens"] = self._empty("sums", *new_sums(self.shape, dtype, unreduced, sources), 16)
+        elif unreduced or dtype is not None:
+            raise InvalidArgument("unreduced or dtype is given; an epilogue gets sums, and as float32: leave it out")

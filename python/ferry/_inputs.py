@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from typing import Any, Optional, Tuple
 
+from . import _ferry
 from ._arguments import require
-from ._arrays import Array
+from ._arrays import Array, name_of_floats
 from ._arrivals import Handle
-from ._hooks import take_hook
+from ._errors import InvalidArgument
+from ._hooks import Epilogue, take_hook
 from ._outputs import Formats
 
 Begin = Tuple[int, str, int, int]  #: of a dispatch: tokens, order of rows, stride of experts, number of the format
+Reduces = Tuple[Optional[int], Any]  #: of a combine: how many tokens its sums are of, and the type of its rows
 Call = Tuple[Optional[float], int, int]  #: deadline in seconds, stream, most blocks
 
 
 def dispatch_inputs(tokens: Array, topk_ids: Array | None, topk_weights: Array | None, handle: Handle | Array | None,
                     more: dict[str, Any]) -> dict[str, Any]:
-    """What a dispatch reads, as the module takes it: arguments that are None are left out."""
-    inputs = {"tokens": tokens}
-    if topk_ids is not None:
-        inputs["topk_ids"] = topk_ids
-    if topk_weights is not None:
-        inputs["topk_weights"] = topk_weights
-    for name, value in more.items():
-        if value is not None:
-            inputs[name] = value
-    take_hook("router_weight", inputs)
+    """What a dispatch reads, as the module takes it: arrays may be None there, and all else that is None is left out."""
+    inputs = {"tokens": tokens, "topk_ids": topk_ids, "topk_weights": topk_weights}
+    if more:
+        inputs.update((name, value) for name, value in more.items() if value is not None)
+        take_hook("router_weight", inputs)
     if isinstance(handle, Handle):
         inputs.setdefault("row_order", handle.row_order)
         inputs.setdefault("expert_stride", handle.expert_stride)
@@ -35,37 +33,63 @@ def dispatch_inputs(tokens: Array, topk_ids: Array | None, topk_weights: Array |
     return inputs
 
 
-def combine_inputs(rows: Array, more: dict[str, Any], tokens: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a combine reads, as the module takes it, and what sums it makes: of how many tokens, in which type.
+def combine_inputs(given: dict[str, Any], tokens: int | None) -> tuple[dict[str, Any], int | None]:
+    """What a combine reads, as the module takes it, and of how many tokens it makes sums; None: nobody knows.
 
-    `tokens`: of the newest dispatch.
+    `given`: the rows and what came with them. `tokens`: of the newest dispatch.
     """
-    handle = more.get("handle")
-    count: int | None = tokens if handle is None else None
-    if isinstance(handle, Handle):
-        count = handle.tokens
-        more = {**more, "handle": handle.data}
-    inputs = {name: value for name, value in {"rows": rows, **more}.items() if value is not None}
+    if len(given) == 1:  # the rows alone, mostly
+        return given, tokens
+    inputs = {name: value for name, value in given.items() if value is not None}
     take_hook("router_weight", inputs)
-    return inputs, {"tokens": count, "dtype": getattr(rows, "dtype", None)}
-
-
-def _length(tokens: Array) -> int:
-    shape = getattr(tokens, "shape", None)
-    if shape is None:
-        raise TypeError(f"tokens is {type(tokens)}; it must be an array [n, hidden]: numpy's, or anything with DLPack")
-    return int(shape[0]) if len(shape) else 0
+    handle = inputs.get("handle")
+    if isinstance(handle, Handle):
+        inputs["handle"] = handle.data
+        return inputs, handle.tokens
+    return inputs, tokens if handle is None else None
 
 
 def begins_of(inputs: dict[str, Any], formats: Formats) -> Begin:
     """What the dispatch that has these inputs begins. Its format becomes a number in them."""
+    tokens = inputs["tokens"]
+    shape = getattr(tokens, "shape", None)
+    if shape is None:
+        raise TypeError(f"tokens is {type(tokens)}; it must be an array [n, hidden]: numpy's, or anything with DLPack")
     format = 0
     if "format" in inputs:
         format = inputs["format"] = formats.number(inputs["format"])
-    return _length(inputs["tokens"]), inputs.get("row_order", "by_expert"), inputs.get("expert_stride", 0), format
+    return (int(shape[0]) if len(shape) else 0, inputs.get("row_order", "by_expert"), inputs.get("expert_stride", 0),
+            format)
 
 
 def to_fill(outputs: dict[str, Array], zero_padding: bool) -> dict[str, Any]:
-    """The outputs of a dispatch as C++ takes them."""
-    require("outputs", outputs, isinstance(outputs, dict), "a dict of arrays, as allocate_outputs makes")
+    """The outputs of a dispatch as the module takes them."""
+    if not isinstance(outputs, dict):
+        require("outputs", outputs, False, "a dict of arrays, as allocate_outputs makes")
     return outputs if zero_padding is False else {**outputs, "zero_padding": zero_padding}
+
+
+def sums_to_fill(out: Array | None, topk_weights: Array | None, waited_ns: Array | None, epilogue: Epilogue | Any,
+                 epilogue_context: Any) -> dict[str, Any]:
+    """What a combine fills, as the module takes it: arrays may be None there. Without an epilogue it has none."""
+    sums = {"tokens": out, "topk_weights": topk_weights, "waited_ns": waited_ns}
+    if epilogue is not None or epilogue_context is not None:
+        sums["epilogue"], sums["epilogue_context"] = epilogue, epilogue_context
+        take_hook("epilogue", sums)
+    return sums
+
+
+def reduces(inputs: dict[str, Any], tokens: int | None) -> Reduces:
+    """What sums the combine that has these inputs makes."""
+    return tokens, getattr(inputs.get("rows"), "dtype", None)
+
+
+def new_sums(shape: _ferry.Shape, dtype: Any, unreduced: bool, sources: Reduces) -> tuple[tuple[int, ...], str]:
+    """Shape and type of the sums of a combine."""
+    tokens, kind = sources
+    if tokens is None:
+        raise InvalidArgument("out is None, and the handle is plain memory; give out, or a ferry.Handle")
+    if dtype is None and kind is None:
+        raise TypeError("rows has no dtype; it must be an array of float32, float16 or bfloat16")
+    extents = (tokens, shape.top_k, shape.hidden) if unreduced else (tokens, shape.hidden)
+    return extents, name_of_floats(kind, "the dtype of rows") if dtype is None else name_of_floats(dtype)

@@ -12,11 +12,11 @@ import torch
 
 from .. import _exchange as plain
 from .. import _ferry
-from .._arguments import names_in, require, several
+from .._arguments import require, several
 from .._arrivals import Handle
 from .._errors import InvalidArgument
 from .._frameworks import current_stream
-from .._inputs import dispatch_inputs
+from .._inputs import dispatch_inputs, sums_to_fill
 from .._world import World
 from ..formats import Format
 from . import _gradients
@@ -26,6 +26,7 @@ from ._tensors import allocate, given, to_fill
 
 _TENSORS = frozenset(("tokens", "topk_ids", "topk_weights", "handle", "rows", "in_rank", "expert_counts",
                       "token_scales", "token_global_scales", "row_topk_weights", "src_info"))
+_SUMS = {"tokens": "out", "topk_weights": "topk_weights_out", "waited_ns": "waited_ns"}  # as arguments
 ROW_ORDERS = ("by_expert", "padded", "by_source", "in_place")
 _ON_CPU: ContextManager[dict[str, Any]] = contextlib.nullcontext({})
 _names = itertools.count()
@@ -129,23 +130,23 @@ class Exchange:
                  topk_weights: torch.Tensor | None = None, *, handle: Handle | torch.Tensor | None = None,
                  outputs: dict[str, torch.Tensor] | None = None, row_capacity: int | None = None,
                  extra: Iterable[str] = (), leave_handle: bool = False, zero_padding: bool = False,
-                 deadline: float | None = None, **more: Any) -> Arrivals:
+                 deadline: float | None = None, max_blocks: int = 0, **more: Any) -> Arrivals:
         """As ferry.Exchange.dispatch.
 
         tokens    bfloat16, float16 or float32 [n, hidden]; encoded ones float8_e4m3fn or uint8 [n, bytes of a row]
         outputs   tensors to fill: allocate_outputs, or `arrays` or tensors of earlier Arrivals
         """
-        call = (deadline, self._stream(), more.pop("max_blocks", 0))
+        call = (deadline, self._stream(), max_blocks)
         inputs = self._checked(dispatch_inputs(tokens, topk_ids, topk_weights, handle, more))
-        found = self._base._dispatch(inputs, self._outputs(outputs), row_capacity, names_in("extra", extra),
-                                     leave_handle, zero_padding, call)
-        return cast(Arrivals, found)
+        found: Arrivals = self._base._dispatch(inputs, self._outputs(outputs), row_capacity, extra, leave_handle,
+                                               zero_padding, call)
+        return found
 
     def dispatch_async(self, tokens: torch.Tensor, topk_ids: torch.Tensor | None = None,
                        topk_weights: torch.Tensor | None = None, *, handle: Handle | torch.Tensor | None = None,
-                       deadline: float | None = None, **more: Any) -> None:
+                       deadline: float | None = None, max_blocks: int = 0, **more: Any) -> None:
         """The first half of dispatch: sends the tokens."""
-        call = (deadline, self._stream(), more.pop("max_blocks", 0))
+        call = (deadline, self._stream(), max_blocks)
         self._base._dispatch_async(self._checked(dispatch_inputs(tokens, topk_ids, topk_weights, handle, more)), call)
 
     def wait_for_counts(self, *, deadline: float | None = None) -> _ferry.RowCounts:
@@ -161,12 +162,13 @@ class Exchange:
 
     def combine(self, rows: torch.Tensor, *, out: torch.Tensor | None = None, dtype: torch.dtype | None = None,
                 unreduced: bool = False, topk_weights_out: torch.Tensor | None = None,
-                waited_ns: torch.Tensor | None = None, deadline: float | None = None, **more: Any) -> torch.Tensor:
+                waited_ns: torch.Tensor | None = None, epilogue: Any = None, epilogue_context: Any = None,
+                deadline: float | None = None, max_blocks: int = 0, **more: Any) -> torch.Tensor:
         """As ferry.Exchange.combine: sends the experts' results home, returns the sums of this rank's tokens."""
         more["rows"] = rows
-        found: torch.Tensor = self._base.combine(
-            **self._checked(more), **self._sums(out, topk_weights_out, waited_ns), dtype=dtype, unreduced=unreduced,
-            deadline=deadline, stream=self._stream())
+        found: torch.Tensor = self._base._combine(
+            self._checked(more), self._sums(out, topk_weights_out, waited_ns, epilogue, epilogue_context), dtype,
+            unreduced, (deadline, self._stream(), max_blocks))
         return found if out is None else out
 
     def combine_async(self, rows: torch.Tensor, *, deadline: float | None = None, **more: Any) -> None:
@@ -181,8 +183,7 @@ class Exchange:
                      waited_ns: torch.Tensor | None = None, deadline: float | None = None) -> torch.Tensor:
         """The second half: waits for the results and returns the sums."""
         sums = self._sums(out, topk_weights_out, waited_ns)
-        found: torch.Tensor = self._base.combine_wait(**sums, dtype=dtype, unreduced=unreduced, deadline=deadline,
-                                                      stream=self._stream())
+        found: torch.Tensor = self._base._combine_wait(sums, dtype, unreduced, (deadline, self._stream(), 0))
         self._let_go()
         return found if out is None else out
 
@@ -301,12 +302,13 @@ class Exchange:
         device = self.device
         return {name: to_fill(name, tensor, device) for name, tensor in outputs.items()}
 
-    def _sums(self, out: torch.Tensor | None, topk_weights_out: torch.Tensor | None,
-              waited_ns: torch.Tensor | None) -> dict[str, Any]:
-        sums = {"out": out, "topk_weights_out": topk_weights_out, "waited_ns": waited_ns}
-        if _ferry.are_plain_tensors(sums, *self._place):
-            return sums
-        return {name: to_fill(name, tensor, self.device) for name, tensor in sums.items()}
+    def _sums(self, out: torch.Tensor | None, topk_weights_out: torch.Tensor | None, waited_ns: torch.Tensor | None,
+              epilogue: Any = None, epilogue_context: Any = None) -> dict[str, Any]:
+        sums = sums_to_fill(out, topk_weights_out, waited_ns, epilogue, epilogue_context)
+        if not _ferry.are_plain_tensors(sums, *self._place):
+            for name, argument in _SUMS.items():
+                sums[name] = to_fill(argument, sums[name], self.device)
+        return sums
 
     def _let_go(self) -> None:
         """Of what combine_async kept: its memory may be used again when the current stream has come this far."""
