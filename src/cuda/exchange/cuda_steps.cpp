@@ -71,12 +71,12 @@ void CudaSteps::check_sums(const CheckContext&, const Ticket& ticket, const Comb
 
 // A dispatch:
 
-DispatchArgs CudaSteps::begin_dispatch(const Ticket& ticket, const DispatchArgs& args) {
-  DispatchArgs routed = args;
-  routed.weights = kernels_.widened(args.weights, args.num_tokens);
-  if (args.expert_counts != nullptr) counts_.give(routed);
+TokensToSend CudaSteps::begin_dispatch(const Ticket& ticket, const DispatchArgs& args) {
+  TokensToSend routed{args, {}};
+  routed.args.weights = kernels_.widened(args.weights, args.num_tokens);
+  if (args.expert_counts != nullptr) counts_.give(routed.args);
   gave_handles_ = gave_handles_ || ticket.handle != nullptr;
-  if (ticket.handle != nullptr) routing_.route_again(ticket, routed);
+  if (ticket.handle != nullptr) routed.replay = routing_.route_again(ticket, routed.args);
   return routed;
 }
 
@@ -95,10 +95,10 @@ void CudaSteps::send(const Ticket& ticket, const DispatchArgs& args) {
     counts_.tell_excess(ticket);
     Ticket none = ticket;
     none.num_tokens = 0;
-    const DispatchArgs nothing;
+    const TokensToSend nothing;
     kernels_.dispatch(none, masked, &nothing, nullptr);
   } else {
-    const DispatchArgs routed = begin_dispatch(ticket, args);
+    const TokensToSend routed = begin_dispatch(ticket, args);
     kernels_.dispatch(ticket, masked, &routed, nullptr);
   }
   state_.open_mask(masked);
@@ -121,7 +121,7 @@ void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const R
   streams_.follow(state_.stream());
   const std::uint8_t* masked = state_.mask_of_dispatch(ticket.handle != nullptr);
   state_.set_dispatch_call(order_.number_dispatch(capture()));
-  const DispatchArgs routed = begin_dispatch(ticket, args);
+  const TokensToSend routed = begin_dispatch(ticket, args);
   if (TokenKernels::can_fuse(rows)) {
     outputs_.note_waiting_times(rows);
     kernels_.dispatch(ticket, masked, &routed, &rows);
@@ -160,12 +160,12 @@ void CudaSteps::follow_dispatch(const Ticket& ticket) {
   if (ticket.handle == nullptr) state_.set_dispatch_call(order_.dispatch_number(capture()));
 }
 
-CombineBasis CudaSteps::begin_combine(const Ticket& ticket, const CombineArgs& args) {
+CombineBasis CudaSteps::begin_combine(const Ticket& ticket, const CombineArgs& args, bool is_half) {
   streams_.follow(state_.stream());
   follow_dispatch(ticket);
   gave_handles_ = gave_handles_ || ticket.handle != nullptr;
   const CombineOrder::Start start = order_.next_combine(capture(), ticket.handle != nullptr);
-  const CombineBasis basis = routing_.begin_combine(ticket, args, start);
+  const CombineBasis basis = routing_.begin_combine(ticket, args, start, is_half);
   weights_.send_home(basis, ticket, args);
   weights_.exchange_late(basis, ticket, args);
   routing_.send_zeros(basis);
@@ -179,7 +179,7 @@ void CudaSteps::end_combine(const CombineBasis& basis, const Ticket& ticket, con
 
 void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
   const NvtxRange range("ferry combine: send", state_.rank());
-  const CombineBasis basis = begin_combine(ticket, args);
+  const CombineBasis basis = begin_combine(ticket, args, true);
   kernels_.combine(ticket, basis, {.sends = true, .receives = false}, args, nullptr);
   order_.begin_combine(capture(), ticket.handle != nullptr, true);
 }
@@ -197,7 +197,7 @@ void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const Comb
 
 void CudaSteps::combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) {
   const NvtxRange range("ferry combine", state_.rank());
-  const CombineBasis basis = begin_combine(ticket, args);
+  const CombineBasis basis = begin_combine(ticket, args, false);
   outputs_.note_waits_for_results(sums);
   kernels_.combine(ticket, basis, {.sends = true, .receives = true}, args, &sums);
   end_combine(basis, ticket, sums);

@@ -80,11 +80,11 @@ class CudaSteps final : public ExchangeSteps {
  private:
   CaptureId capture() const { return capture_of(state_.stream()); }
   // What goes ahead of the kernel that carries tokens, and behind it.
-  DispatchArgs begin_dispatch(const Ticket& ticket, const DispatchArgs& args);
+  TokensToSend begin_dispatch(const Ticket& ticket, const DispatchArgs& args);
   void end_dispatch(const Ticket& ticket, const RowsOut& rows);
   void require_same_handles();
   void follow_dispatch(const Ticket& ticket);
-  CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args);
+  CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args, bool is_half);
   void end_combine(const CombineBasis& basis, const Ticket& ticket, const CombineOut& sums);
 
   std::string why_missing_;            // said behind the error that ended the exchange

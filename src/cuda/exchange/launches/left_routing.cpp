@@ -21,26 +21,31 @@ HandleHeader LeftRouting::header_of(const Ticket& ticket) const {
   return header;
 }
 
-HandleCallParams LeftRouting::handle_call(Operation operation, const Ticket& ticket) const {
-  auto params = state_.params_of<HandleCallParams>(state_.masks().newest());
-  params.handle = ticket.handle;
-  params.wanted = header_of(ticket);
-  params.operation = operation;
-  params.may_lack_rows = may_lack_rows(ticket);
-  params.may_be_by_counts = state_.device().left_handles->by_counts;
-  return params;
+HandleCheck LeftRouting::handle_check(Operation operation, const Ticket& ticket) const {
+  return {.handle = ticket.handle,
+          .wanted = header_of(ticket),
+          .operation = operation,
+          .may_lack_rows = may_lack_rows(ticket),
+          .may_be_by_counts = state_.device().left_handles->by_counts};
 }
 
-void LeftRouting::launch_begin(const HandleCallParams& params) const {
+void LeftRouting::launch_begin(const HandleCheck& check, const CombineOrder::Start& start) const {
+  auto params = state_.params_of<HandleCallParams>(state_.masks().newest());
+  params.check = check;
+  params.number = start.number;
+  params.waits = start.waits;
   state_.kernels().small.begin_handle(params, state_.kernels_are_alone(), state_.stream());
 }
 
 // Routing the handle's ids again gives the same rows, where what masked sources had stays. Weights travel only where
-// rows may say them, or a rank may give new ones.
-void LeftRouting::route_again(const Ticket& ticket, DispatchArgs& args) const {
+// rows may say them, or a rank may give new ones. What stands in for masked sources reads the handle ahead of the
+// kernel that routes, so a kernel ahead of both checks it.
+HandleCheck LeftRouting::route_again(const Ticket& ticket, DispatchArgs& args) const {
   const Plan& plan = state_.plan();
-  launch_begin(handle_call(Operation::dispatch, ticket));
+  HandleCheck check = handle_check(Operation::dispatch, ticket);
   if (const std::uint8_t* masked = state_.masks().newest_of_replays(); masked != nullptr) {
+    launch_begin(check, {});
+    check = {};
     auto params = state_.local_params_of<StandInParams>(masked);
     params.tag = state_.links().tag;
     params.handle = ticket.handle;
@@ -51,6 +56,7 @@ void LeftRouting::route_again(const Ticket& ticket, DispatchArgs& args) const {
   args.ids = {kept.ids, false};
   const bool travel = plan.map.has_token_lists() || plan.map.has_late_weights();
   if (travel && !args.weights.are_given()) args.weights = {kept.weights, nullptr, nullptr, plan.shape.top_k};
+  return check;
 }
 
 void LeftRouting::leave(const Ticket& ticket, const RowsOut& out) {
@@ -88,29 +94,39 @@ void LeftRouting::copy_handle(const Ticket& ticket, const RowsOut& out) const {
                    state_.stream());
 }
 
+// A combine kernel takes its number itself where no kernel ahead of it needs the number, and nobody is waited for.
+bool LeftRouting::kernel_takes_number(const Ticket& ticket, const CombineOrder::Start& start) const {
+  const HeapMap& map = state_.plan().map;
+  return ticket.handle != nullptr && start.number == CombineNumber::own && !start.waits && !may_lack_rows(ticket) &&
+         !map.has_late_weights() && !map.returns_weights();
+}
+
 // Only a kernel sees of which order the rows of a handle are, so it compares them with the weights.
-CombineBasis LeftRouting::begin_combine(const Ticket& ticket, const CombineArgs& args,
-                                        const CombineOrder::Start& start) {
+CombineBasis LeftRouting::begin_combine(const Ticket& ticket, const CombineArgs& args, const CombineOrder::Start& start,
+                                        bool is_half) {
   is_extra_ = start.number != CombineNumber::of_dispatch;
   combine_mask_ = ticket.handle != nullptr ? state_.masks().newest() : state_.opened_mask();
-  const CombineBasis basis = basis_of(ticket);
+  CombineBasis basis = basis_of(ticket);
   if (!is_extra_) return basis;
-  HandleCallParams params = handle_call(Operation::combine, ticket);
-  params.number = start.number;
-  params.waits = start.waits;
-  params.wants_order = args.row_weights != nullptr;
-  params.gives_weights = !state_.plan().exact && args.weights.are_given();
-  if (params.wants_order)
-    params.wanted.order =
+  HandleCheck check = handle_check(Operation::combine, ticket);
+  check.wants_order = args.row_weights != nullptr;
+  check.gives_weights = !state_.plan().exact && args.weights.are_given();
+  if (check.wants_order)
+    check.wanted.order =
         static_cast<std::int32_t>(args.has_row_weights_of_k ? RowOrder::by_source : RowOrder::by_expert);
-  launch_begin(params);
+  if (!is_half && kernel_takes_number(ticket, start)) {
+    basis.takes_number = true;
+    basis.check = check;
+    return basis;
+  }
+  launch_begin(check, start);
   if (ticket.handle != nullptr && basis.may_lack_rows)
     fit_rows(kept_routing_at(state_.plan(), ticket.handle), basis.arrived);
   return basis;
 }
 
 CombineBasis LeftRouting::end_combine(const Ticket& ticket) const {
-  if (ticket.handle != nullptr) launch_begin(handle_call(Operation::combine, ticket));
+  if (ticket.handle != nullptr) launch_begin(handle_check(Operation::combine, ticket), {});
   return basis_of(ticket);
 }
 

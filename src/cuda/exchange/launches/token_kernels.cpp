@@ -27,9 +27,9 @@ TracedKernelKind kind_of(Halves halves, TracedKernelKind both, TracedKernelKind 
   return halves.sends ? sends : receives;
 }
 
-DispatchKernel kernel_of(const DispatchArgs* in, const RowsOut* out) {
+DispatchKernel kernel_of(const TokensToSend* in, const RowsOut* out) {
   if (out != nullptr && !TokenKernels::can_fuse(*out)) return DispatchKernel::receives;
-  return in != nullptr && in->is_encoded() ? DispatchKernel::given_rows : DispatchKernel::encodes;
+  return in != nullptr && in->args.is_encoded() ? DispatchKernel::given_rows : DispatchKernel::encodes;
 }
 
 // Rows or bias, or sums where they are given, are f16. Such combines have kernels of their own.
@@ -45,7 +45,7 @@ TokenKernels::TokenKernels(const ExchangeState& state)
       block_counts_(state.memory()->as<DeviceWord<Epoch>>(state.places().block_counts)),
       wide_weights_(state.memory()->as<float>(state.places().wide_weights)) {}
 
-void TokenKernels::dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in,
+void TokenKernels::dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in,
                             const RowsOut* out) {
   const TracedKernelKind kind =
       kind_of({.sends = in != nullptr, .receives = out != nullptr}, TracedKernelKind::dispatch,
@@ -78,10 +78,13 @@ Params TokenKernels::params_of(const std::uint8_t* masked, Halves halves) const 
 }
 
 DispatchParams TokenKernels::dispatch_params(const Ticket& ticket, const std::uint8_t* masked,
-                                             const DispatchLaunch& launch, const DispatchArgs* in,
+                                             const DispatchLaunch& launch, const TokensToSend* in,
                                              const RowsOut* out) const {
   auto params = params_of<DispatchParams>(masked, {.sends = in != nullptr, .receives = out != nullptr});
-  if (in != nullptr) params.in = *in;
+  if (in != nullptr) {
+    params.in = in->args;
+    params.replay = in->replay;
+  }
   if (out != nullptr) params.out = *out;
   params.in.shared_begin = ticket.shared.begin;
   params.in.shared_end = ticket.shared.end;
@@ -101,7 +104,7 @@ DispatchParams TokenKernels::dispatch_params(const Ticket& ticket, const std::ui
   return params;
 }
 
-void TokenKernels::launch_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in,
+void TokenKernels::launch_dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in,
                                    const RowsOut* out) const {
   const ExchangeKernels& kernels = state_.kernels();
   const DispatchKernel which = kernel_of(in, out);
@@ -122,8 +125,8 @@ void TokenKernels::launch_dispatch(const Ticket& ticket, const std::uint8_t* mas
     pad_masked(ticket, masked, out);
     if (scales_follow) launch_scales_kernel(*out);
     if (in != nullptr && state_.plan().map.has_token_lists())
-      kernels.receive.list_tokens({params.plan, params.links, in->num_tokens, state_.counters().bytes}, launch.policy,
-                                  state_.stream());
+      kernels.receive.list_tokens({params.plan, params.links, in->args.num_tokens, state_.counters().bytes},
+                                  launch.policy, state_.stream());
   }
   if (out != nullptr) await_lists(params, *out);
 }
@@ -162,6 +165,8 @@ void TokenKernels::launch_combine(const Ticket& ticket, const CombineBasis& basi
   params.in = in;
   if (out != nullptr && state_.plan().exact) params.in.weights = widened(in.weights, ticket.num_tokens);
   params.is_extra = basis.is_extra;
+  params.takes_number = basis.takes_number;
+  params.kept = basis.check;
   params.arrived = basis.weighed;
   params.own = basis.own;
   if (in.num_rows == 0) {  // a kernel that needs rows reads valid memory, and reports the error

@@ -12,12 +12,18 @@
 
 namespace ferry::cuda {
 
+// What the sending half of a dispatch is given.
+struct TokensToSend {
+  DispatchArgs args;
+  HandleCheck replay;  // DispatchParams::replay
+};
+
 class TokenKernels {
  public:
   explicit TokenKernels(const ExchangeState& state);
 
   // The halves of a dispatch that are given: `in` sends, `out` receives.
-  void dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in, const RowsOut* out);
+  void dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in, const RowsOut* out);
   // One kernel runs both halves. Otherwise the half that receives has a kernel of its own.
   static bool can_fuse(const RowsOut& out) { return out.order == RowOrder::by_expert && !out.may_overflow; }
   // `out`: of the half that receives.
@@ -40,8 +46,8 @@ class TokenKernels {
   template <class Params>
   Params params_of(const std::uint8_t* masked, Halves halves) const;
   DispatchParams dispatch_params(const Ticket& ticket, const std::uint8_t* masked, const DispatchLaunch& launch,
-                                 const DispatchArgs* in, const RowsOut* out) const;
-  void launch_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in,
+                                 const TokensToSend* in, const RowsOut* out) const;
+  void launch_dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in,
                        const RowsOut* out) const;
   void launch_combine(const Ticket& ticket, const CombineBasis& basis, Halves halves, const CombineArgs& in,
                       const CombineOut* out) const;

@@ -5,6 +5,7 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/call_fault.cuh"
+#include "ferry/detail/cuda/kernels/handles/handle_check.cuh"
 #include "ferry/detail/cuda/kernels/step_clock.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/route.cuh"
@@ -93,6 +94,14 @@ struct DispatchBlock {
   }
 };
 
+// I17: a routing block publishes nothing of a handle that is wrong. Message senders may have sent by then, which no
+// rank reads: without its tables there is no round.
+template <DeviceFabric F>
+__device__ bool check_replay(const DispatchBlock& b) {
+  if (b.p.replay.handle == nullptr) return true;
+  return b.all.all(b.all.thread() >= 32 || check_handle<F>(b.p.replay, b.p.plan, b.p.links));
+}
+
 template <DeviceFabric F>
 __device__ bool route_share(DispatchBlock& b, F& fabric) {
   const int threads = routing_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts);
@@ -103,14 +112,17 @@ __device__ bool route_share(DispatchBlock& b, F& fabric) {
   b.all.sync();
   b.await_earlier_kernels();
   begin_step(b.p.step_times, KernelStep::route, b.all);
+  prefetch_header(b.p.replay, b.all.thread());
   if (team.team() == 0) builder.mark_first();
-  bool ok = b.begin();
+  bool ok = b.begin() && check_replay<F>(b);
   if (ok && team.team() == 0) {
     builder.count();
     ok = builder.learn_from_others(fabric);
     if (ok) builder.publish(fabric, PeerCounter<typename F::Reach>(b.shared.bytes, 0, b.p.stats.bytes));
   }
   ok = b.all.all(ok);
+  if (ok && b.p.replay.handle != nullptr && b.index() == 0 && b.all.thread() < 32)
+    tell_call<F>(b.p.replay, b.p.plan, b.p.links, b.epoch);
   end_step(b.p.step_times, KernelStep::route, b.all);
   return ok;
 }

@@ -30,6 +30,17 @@ struct StatsWords {
   DeviceWord<std::uint64_t>* received = nullptr;
 };
 
+// What a kernel checks of a call that is given a handle (kernels/handles/handle_check.cuh).
+struct HandleCheck {
+  const std::byte* handle = nullptr;  // null: there is nothing to check
+  HandleHeader wanted;                // what it must say; num_tokens -1: any
+  Operation operation = Operation::none;
+  bool wants_order = false;       // of a combine: its rows must be by_source, or must not be, as `wanted` says
+  bool gives_weights = false;     // a combine by_rank gives weights, which its handle's dispatch must not have had
+  bool may_lack_rows = false;     // kernels behind this one heed HandleHeader::row_room
+  bool may_be_by_counts = false;  // and HandleHeader::by_counts
+};
+
 struct DispatchParams {
   Plan plan;
   PeerLinks links;
@@ -45,6 +56,7 @@ struct DispatchParams {
   int num_experts = 0;              // expert ids are below it
   std::uint32_t dispatch_call = 0;  // sends: its number (DeviceState); else the newest one must have it, unless 0
   StepTimes* step_times = nullptr;  // null: no Trace records
+  HandleCheck replay;               // sends: its handle, where no kernel ahead has checked it
 };
 
 // Shared memory of a receiving block: row starts, and by_source the first rows of all sources.
@@ -198,7 +210,9 @@ struct CombineParams {
   CombineOut out;
   ArrivedRows arrived;
   const RoutingEntry* own = nullptr;  // this rank's table in a handle; null: that of the newest routing
-  bool is_extra = false;              // DeviceState::extra_result has its number
+  bool is_extra = false;              // it has a number of its own: that in DeviceState::extra_result
+  bool takes_number = false;          // of is_extra: the kernel takes the next one, and checks `kept`
+  HandleCheck kept;                   // its handle, where no kernel ahead has checked it
   std::uint32_t dispatch_call = 0;    // the newest dispatch must have this number (DeviceState), unless 0
   StatsWords stats;
   CombineRoles roles;
@@ -253,15 +267,9 @@ enum class CombineNumber : std::uint8_t {
 struct HandleCallParams {
   Plan plan;
   PeerLinks links;
-  const std::byte* handle = nullptr;  // to check; null: there is none
-  HandleHeader wanted;                // what it must say; num_tokens -1: any
-  Operation operation = Operation::none;
+  HandleCheck check;
   CombineNumber number = CombineNumber::of_dispatch;  // no other one is looked for
-  bool waits = false;          // a combine with a number of its own waits until every rank has summed those before (I8)
-  bool wants_order = false;    // of a combine: its rows must be by_source, or must not be, as `wanted` says
-  bool gives_weights = false;  // a combine by_rank gives weights, which its handle's dispatch must not have had
-  bool may_lack_rows = false;  // kernels behind this one heed HandleHeader::row_room
-  bool may_be_by_counts = false;  // and HandleHeader::by_counts
+  bool waits = false;  // a combine with a number of its own waits until every rank has summed those before (I8)
 };
 
 // A dispatch leaves a handle.
