@@ -19,13 +19,15 @@ def require(name: str, value: Any, is_right: bool, must_be: str) -> Any:
 
 def whole_number(name: str, value: Any, bits: int) -> int:
     """The number, for an argument of C++ that has so many bits. True and False are none."""
+    limit = 1 << bits - 1
+    if type(value) is int and -limit <= value < limit:  # as it mostly is
+        return value
     try:
         number = None if is_flag(value) else operator.index(value)
     except TypeError:
         number = None
     if number is None:
         raise TypeError(f"{name} is {value!r}; it must be a whole number")
-    limit = 2**(bits - 1)
     if not -limit <= number < limit:
         raise InvalidArgument(f"{name} is {number}; it must fit {bits} bits: at most {limit - 1}, at least {-limit}")
     return number
@@ -51,7 +53,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def text(name: str, value: Any, must_be: str = "text") -> str:
-    found: str = require(name, value, isinstance(value, str), must_be)
+    found: str = value if isinstance(value, str) else require(name, value, False, must_be)
     return found
 
 

@@ -22,6 +22,8 @@ class Formats:
 
     def number(self, asked: Any) -> int:
         """The number of a format that a call is given: a number, a name, or a Format."""
+        if type(asked) is int and 0 <= asked < len(self.formats):  # as it mostly is
+            return asked
         name = getattr(asked, "name", asked)
         if not isinstance(name, str):
             number = int32("format", asked)

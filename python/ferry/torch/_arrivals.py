@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Sequence
 
 import torch
 
@@ -11,7 +11,7 @@ from .._arrivals import Arrivals as PlainArrivals, require_group
 from .._errors import InvalidArgument
 from .._frameworks import current_stream
 from ..formats import Format
-from ._tensors import codes_of, scales_of
+from ._tensors import allocate, codes_of, scales_of
 
 
 class Arrivals(PlainArrivals):
@@ -99,7 +99,7 @@ class Arrivals(PlainArrivals):
 
 
 class TensorExchange(plain.Exchange):
-    """ferry.Exchange whose dispatches return tensors as torch calls their elements."""
+    """ferry.Exchange with memory of torch, whose dispatches return tensors as torch calls their elements."""
 
     _arrivals_type = Arrivals
 
@@ -107,9 +107,13 @@ class TensorExchange(plain.Exchange):
         super().__init__(*arguments, **options)
         if not self._on_cpu:
             self._framework = "torch"
+        self._place = torch.device(self._device)
 
     def _number(self, stream: Any, array: Any) -> int:
         return stream if type(stream) is int else super()._number(stream, array)
+
+    def _empty(self, name: str, shape: Sequence[int], dtype: str, alignment: int) -> torch.Tensor:
+        return allocate(name, shape, dtype, self._place)
 
 
 def decode(encoding: Format, payload: torch.Tensor, scales: torch.Tensor | None, dtype: torch.dtype, *, padded: bool

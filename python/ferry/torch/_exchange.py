@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import threading
 import weakref
-from typing import Any, ContextManager, Iterable, NoReturn, cast
+from typing import Any, Callable, ContextManager, Iterable, NoReturn, cast
 
 import torch
 
@@ -22,7 +23,7 @@ from ..formats import Format
 from . import _gradients
 from ._arrivals import Arrivals, TensorExchange
 from ._group import world_of_group
-from ._tensors import allocate, given, to_fill
+from ._tensors import given, to_fill
 
 _TENSORS = frozenset(("tokens", "topk_ids", "topk_weights", "handle", "rows", "in_rank", "expert_counts",
                       "token_scales", "token_global_scales", "row_topk_weights", "src_info"))
@@ -78,12 +79,15 @@ class Exchange:
             raise TypeError("there is no option allocate: torch allocates")
         self._world: World | None = None  # which close() closes, too
         self.device = torch.device(world.device)  #: where tensors of its calls lie
-        self._place = (1, 0) if self.device.type == "cpu" else (2, self.device.index)  # as DLPack has it
+        self._are_plain = functools.partial(_ferry.are_plain_tensors, 1, 0)  # DLPack's numbers of the CPU
+        self._stream: Callable[[], int] = lambda: 0  # of a call
         if self.device.type == "cuda":
+            self._are_plain = functools.partial(_ferry.are_plain_tensors, 2, self.device.index)
+            # torch's current one. Calls and torch.empty find the device by themselves.
+            self._stream = functools.partial(current_stream, self.device.index)
             # Streams are asked for before the first tensor may be there.
             torch.cuda.init()  # type: ignore[no-untyped-call]
-        wanted = dict(options, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden,
-                      allocate=lambda name, shape, dtype: allocate(name, shape, dtype, self.device))
+        wanted = dict(options, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
         name = backward.name if isinstance(backward, Format) else backward
         if name is not None:
             _gradients.require_trainable(world, options)
@@ -277,13 +281,9 @@ class Exchange:
         """What a call is told of streams: on a GPU the current one, else nothing."""
         return _ON_CPU if self.device.type != "cuda" else _OnGpu(self.device.index)
 
-    def _stream(self) -> int:
-        """The stream of a call: on a GPU torch's current one. Calls and torch.empty find the device by themselves."""
-        return current_stream(self._place[1]) if self._place[0] != 1 else 0
-
     def _checked(self, named: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call, tensors as `given`."""
-        if _ferry.are_plain_tensors(named, *self._place):
+        if self._are_plain(named):
             return named
         device = self.device
         for name, value in named.items():
@@ -294,18 +294,16 @@ class Exchange:
         return named
 
     def _outputs(self, outputs: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor] | None:
-        if outputs is None:
-            return None
-        require("outputs", outputs, isinstance(outputs, dict), "a dict of tensors, as allocate_outputs makes")
-        if _ferry.are_plain_tensors(outputs, *self._place):
+        if outputs is None or self._are_plain(outputs):
             return outputs
+        require("outputs", outputs, isinstance(outputs, dict), "a dict of tensors, as allocate_outputs makes")
         device = self.device
         return {name: to_fill(name, tensor, device) for name, tensor in outputs.items()}
 
     def _sums(self, out: torch.Tensor | None, topk_weights_out: torch.Tensor | None, waited_ns: torch.Tensor | None,
               epilogue: Any = None, epilogue_context: Any = None) -> dict[str, Any]:
         sums = sums_to_fill(out, topk_weights_out, waited_ns, epilogue, epilogue_context)
-        if not _ferry.are_plain_tensors(sums, *self._place):
+        if not self._are_plain(sums):
             for name, argument in _SUMS.items():
                 sums[name] = to_fill(argument, sums[name], self.device)
         return sums

@@ -12,7 +12,7 @@ from .._errors import InvalidArgument, Unsupported
 from .._world import World
 from ._arrivals import TensorExchange
 
-_OF_TOKENS = ("format", "more_formats", "tiled_scales", "dynamic_scales", "late_weights", "returns_weights", "allocate")
+_OF_TOKENS = ("format", "more_formats", "tiled_scales", "dynamic_scales", "late_weights", "returns_weights")
 
 
 class Gradients:
@@ -29,12 +29,11 @@ class Gradients:
         others["expert_alignment"] = forward.layout.alignment  # handles are of one alignment
         self.exchange = forward
         if forward._format.name != name:
-            self.exchange = TensorExchange(world, **others, format=name, returns_weights=returns_weights(world),
-                                           allocate=options["allocate"])
+            self.exchange = TensorExchange(world, **others, format=name, returns_weights=returns_weights(world))
         self._values = None
         if not returns_weights(world):
             others |= {"hidden": (self._top_k + 31) // 32 * 32, "result_format": "f32"}
-            self._values = TensorExchange(world, **others, allocate=options["allocate"])
+            self._values = TensorExchange(world, **others)
 
     def all(self) -> list[plain.Exchange]:
         return [self.exchange] if self._values is None else [self.exchange, self._values]

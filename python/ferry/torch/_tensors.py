@@ -22,7 +22,7 @@ def allocate(name: str, shape: Sequence[int], dtype: str, device: torch.device) 
     A handle has gaps. They are zeros, so that handles of one routing differ in its number alone.
     """
     make = torch.zeros if name == "handle" else torch.empty
-    return make(tuple(shape), dtype=TYPES[dtype], device=device)
+    return make(*shape, dtype=TYPES[dtype], device=device)  # numbers: a tuple of them takes torch half as long again
 
 
 def given(name: str, value: Any, device: torch.device) -> Any:

@@ -72,8 +72,9 @@ bool describe_torch_tensor(nb::handle array, nb::dlpack::dltensor& tensor) {
   return tensor.strides != nullptr || tensor.ndim == 0;
 }
 
-bool are_plain_tensors(const nb::dict& named, int device_type, int device) {
-  for (const auto& [name, value] : named) {
+bool are_plain_tensors(int device_type, int device, nb::handle named) {
+  if (!PyDict_Check(named.ptr())) return false;
+  for (const auto& [name, value] : nb::borrow<nb::dict>(named)) {
     PyObject* const object = value.ptr();
     if (value.is_none() || PyUnicode_Check(object) || PyLong_Check(object) || PyFloat_Check(object)) continue;
     nb::dlpack::dltensor tensor;

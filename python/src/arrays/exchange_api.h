@@ -14,9 +14,9 @@ namespace ferry::python {
 // tensor of a torch that has the table, or one that it refuses: the way through Python's objects says what is wrong.
 bool describe_torch_tensor(nanobind::handle array, nanobind::dlpack::dltensor& tensor);
 
-// Whether all values are tensors of torch that a call may take as they are, or none: plain, on that device (DLPack's
-// numbers), without gradients, of elements that DLPack has names for. Numbers and text count as none.
-bool are_plain_tensors(const nanobind::dict& named, int device_type, int device);
+// Whether `named` is a dict whose values are tensors of torch that a call may take as they are, or none: plain, on that
+// device (DLPack's numbers), without gradients, of elements that DLPack has names for. Numbers and text count as none.
+bool are_plain_tensors(int device_type, int device, nanobind::handle named);
 
 // The stream that is current in torch on a GPU, by its number; nothing where torch is not there or has no table.
 std::optional<std::uintptr_t> torch_stream(int device);

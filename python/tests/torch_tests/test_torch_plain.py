@@ -12,7 +12,7 @@ class Sub(torch.Tensor):
 
 
 def are_plain(value, place=(1, 0)):
-    return _ferry.are_plain_tensors({"tokens": value}, *place)
+    return _ferry.are_plain_tensors(*place, {"tokens": value})
 
 
 def test_which_tensors_are_plain():
@@ -23,6 +23,7 @@ def test_which_tensors_are_plain():
               plain.to(torch.float8_e4m3fn), plain.numpy(), [plain], object()]
     assert [are_plain(other) for other in others] == [False] * len(others)
     assert not are_plain(plain, (2, 0))  # on a GPU
+    assert [_ferry.are_plain_tensors(1, 0, named) for named in ({}, None, [plain], plain)] == [True, False, False, False]
     if not torch.cuda.is_available():
         assert _ferry.torch_stream(0) is None
 
