@@ -4,7 +4,8 @@
 // orders.
 #pragma once
 
-#include "ferry/detail/cuda/kernels/dispatch_kernel.cuh"
+#include "ferry/detail/cuda/kernels/call_fault.cuh"
+#include "ferry/detail/cuda/kernels/dispatch_rows.cuh"
 
 namespace ferry::cuda {
 
