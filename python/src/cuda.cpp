@@ -93,7 +93,8 @@ void add_cuda(nb::module_& module) {
   module.def("make_cuda_process_world", &cuda_process_world, "place"_a, "device"_a, "all_gather"_a.none(),
              "deadline"_a.none());
   module.def("to_host", &to_host, "array"_a, "stream"_a);
-  module.def("are_plain_tensors", &are_plain_tensors, "device_type"_a, "device"_a, "named"_a.none());
+  module.def("are_plain_tensors", &are_plain_tensors, "device_type"_a, "device"_a, "read"_a.none(),
+             "filled"_a.none() = nb::none());
   module.def("torch_stream", &torch_stream, "device"_a);
   module.def("clear", &clear, "array"_a, "stream"_a);
   module.def(

@@ -141,9 +141,10 @@ class Exchange:
         outputs   tensors to fill: allocate_outputs, or `arrays` or tensors of earlier Arrivals
         """
         call = (deadline, self._stream(), max_blocks)
-        inputs = self._checked(dispatch_inputs(tokens, topk_ids, topk_weights, handle, more))
-        found: Arrivals = self._base._dispatch(inputs, self._outputs(outputs), row_capacity, extra, leave_handle,
-                                               zero_padding, call)
+        inputs = dispatch_inputs(tokens, topk_ids, topk_weights, handle, more)
+        if not self._are_plain(inputs, outputs):  # one look at all is enough, mostly
+            inputs, outputs = self._checked(inputs), self._outputs(outputs)
+        found: Arrivals = self._base._dispatch(inputs, outputs, row_capacity, extra, leave_handle, zero_padding, call)
         return found
 
     def dispatch_async(self, tokens: torch.Tensor, topk_ids: torch.Tensor | None = None,
@@ -169,10 +170,12 @@ class Exchange:
                 waited_ns: torch.Tensor | None = None, epilogue: Any = None, epilogue_context: Any = None,
                 deadline: float | None = None, max_blocks: int = 0, **more: Any) -> torch.Tensor:
         """As ferry.Exchange.combine: sends the experts' results home, returns the sums of this rank's tokens."""
+        call = (deadline, self._stream(), max_blocks)
         more["rows"] = rows
-        found: torch.Tensor = self._base._combine(
-            self._checked(more), self._sums(out, topk_weights_out, waited_ns, epilogue, epilogue_context), dtype,
-            unreduced, (deadline, self._stream(), max_blocks))
+        sums = sums_to_fill(out, topk_weights_out, waited_ns, epilogue, epilogue_context)
+        if not self._are_plain(more, sums):
+            more, sums = self._checked(more), self._sums(sums)
+        found: torch.Tensor = self._base._combine(more, sums, dtype, unreduced, call)
         return found if out is None else out
 
     def combine_async(self, rows: torch.Tensor, *, deadline: float | None = None, **more: Any) -> None:
@@ -186,7 +189,7 @@ class Exchange:
                      unreduced: bool = False, topk_weights_out: torch.Tensor | None = None,
                      waited_ns: torch.Tensor | None = None, deadline: float | None = None) -> torch.Tensor:
         """The second half: waits for the results and returns the sums."""
-        sums = self._sums(out, topk_weights_out, waited_ns)
+        sums = self._sums(sums_to_fill(out, topk_weights_out, waited_ns, None, None))
         found: torch.Tensor = self._base._combine_wait(sums, dtype, unreduced, (deadline, self._stream(), 0))
         self._let_go()
         return found if out is None else out
@@ -300,9 +303,7 @@ class Exchange:
         device = self.device
         return {name: to_fill(name, tensor, device) for name, tensor in outputs.items()}
 
-    def _sums(self, out: torch.Tensor | None, topk_weights_out: torch.Tensor | None, waited_ns: torch.Tensor | None,
-              epilogue: Any = None, epilogue_context: Any = None) -> dict[str, Any]:
-        sums = sums_to_fill(out, topk_weights_out, waited_ns, epilogue, epilogue_context)
+    def _sums(self, sums: dict[str, Any]) -> dict[str, Any]:
         if not self._are_plain(sums):
             for name, argument in _SUMS.items():
                 sums[name] = to_fill(argument, sums[name], self.device)

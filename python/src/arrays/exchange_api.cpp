@@ -59,6 +59,22 @@ bool requires_grad(nb::handle array, const nb::dlpack::dtype& dtype) {
   return !nb::getattr(array, nb::handle(name)).is(nb::bool_(false));
 }
 
+bool are_plain(int device_type, int device, nb::handle named) {
+  if (named.is_none()) return true;
+  if (!PyDict_Check(named.ptr())) return false;
+  for (const auto& [name, value] : nb::borrow<nb::dict>(named)) {
+    PyObject* const object = value.ptr();
+    if (value.is_none() || PyUnicode_Check(object) || PyLong_Check(object) || PyFloat_Check(object)) continue;
+    nb::dlpack::dltensor tensor;
+    if (!describe_torch_tensor(value, tensor)) return false;
+    const bool is_here = tensor.device.device_type == device_type &&
+                         (device_type == nb::device::cpu::value || tensor.device.device_id == device);
+    const bool is_float8 = tensor.dtype.code > static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bool);
+    if (!is_here || is_float8 || requires_grad(value, tensor.dtype)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool describe_torch_tensor(nb::handle array, nb::dlpack::dltensor& tensor) {
@@ -72,19 +88,8 @@ bool describe_torch_tensor(nb::handle array, nb::dlpack::dltensor& tensor) {
   return tensor.strides != nullptr || tensor.ndim == 0;
 }
 
-bool are_plain_tensors(int device_type, int device, nb::handle named) {
-  if (!PyDict_Check(named.ptr())) return false;
-  for (const auto& [name, value] : nb::borrow<nb::dict>(named)) {
-    PyObject* const object = value.ptr();
-    if (value.is_none() || PyUnicode_Check(object) || PyLong_Check(object) || PyFloat_Check(object)) continue;
-    nb::dlpack::dltensor tensor;
-    if (!describe_torch_tensor(value, tensor)) return false;
-    const bool is_here = tensor.device.device_type == device_type &&
-                         (device_type == nb::device::cpu::value || tensor.device.device_id == device);
-    const bool is_float8 = tensor.dtype.code > static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bool);
-    if (!is_here || is_float8 || requires_grad(value, tensor.dtype)) return false;
-  }
-  return true;
+bool are_plain_tensors(int device_type, int device, nb::handle read, nb::handle filled) {
+  return are_plain(device_type, device, read) && are_plain(device_type, device, filled);
 }
 
 std::optional<std::uintptr_t> torch_stream(int device) {

@@ -23,7 +23,9 @@ def test_which_tensors_are_plain():
               plain.to(torch.float8_e4m3fn), plain.numpy(), [plain], object()]
     assert [are_plain(other) for other in others] == [False] * len(others)
     assert not are_plain(plain, (2, 0))  # on a GPU
-    assert [_ferry.are_plain_tensors(1, 0, named) for named in ({}, None, [plain], plain)] == [True, False, False, False]
+    for named, is_plain in (({}, True), (None, True), ([plain], False), (plain, False), ({"rows": plain.double()}, True),
+                            ({"rows": plain, "scales": others[0]}, False)):
+        assert [_ferry.are_plain_tensors(1, 0, *both) for both in ((named,), (named, {}), ({}, named))] == [is_plain] * 3
     if not torch.cuda.is_available():
         assert _ferry.torch_stream(0) is None
 
