@@ -160,12 +160,12 @@ void CudaSteps::follow_dispatch(const Ticket& ticket) {
   if (ticket.handle == nullptr) state_.set_dispatch_call(order_.dispatch_number(capture()));
 }
 
-CombineBasis CudaSteps::begin_combine(const Ticket& ticket, const CombineArgs& args, bool is_half) {
+CombineBasis CudaSteps::begin_combine(const Ticket& ticket, const CombineArgs& args) {
   streams_.follow(state_.stream());
   follow_dispatch(ticket);
   gave_handles_ = gave_handles_ || ticket.handle != nullptr;
   const CombineOrder::Start start = order_.next_combine(capture(), ticket.handle != nullptr);
-  const CombineBasis basis = routing_.begin_combine(ticket, args, start, is_half);
+  const CombineBasis basis = routing_.begin_combine(ticket, args, start);
   weights_.send_home(basis, ticket, args);
   weights_.exchange_late(basis, ticket, args);
   routing_.send_zeros(basis);
@@ -179,7 +179,7 @@ void CudaSteps::end_combine(const CombineBasis& basis, const Ticket& ticket, con
 
 void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
   const NvtxRange range("ferry combine: send", state_.rank());
-  const CombineBasis basis = begin_combine(ticket, args, true);
+  const CombineBasis basis = begin_combine(ticket, args);
   kernels_.combine(ticket, basis, {.sends = true, .receives = false}, args, nullptr);
   order_.begin_combine(capture(), ticket.handle != nullptr, true);
 }
@@ -197,7 +197,7 @@ void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const Comb
 
 void CudaSteps::combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) {
   const NvtxRange range("ferry combine", state_.rank());
-  const CombineBasis basis = begin_combine(ticket, args, false);
+  const CombineBasis basis = begin_combine(ticket, args);
   outputs_.note_waits_for_results(sums);
   kernels_.combine(ticket, basis, {.sends = true, .receives = true}, args, &sums);
   end_combine(basis, ticket, sums);

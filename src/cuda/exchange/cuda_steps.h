@@ -84,7 +84,7 @@ class CudaSteps final : public ExchangeSteps {
   void end_dispatch(const Ticket& ticket, const RowsOut& rows);
   void require_same_handles();
   void follow_dispatch(const Ticket& ticket);
-  CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args, bool is_half);
+  CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args);
   void end_combine(const CombineBasis& basis, const Ticket& ticket, const CombineOut& sums);
 
   std::string why_missing_;            // said behind the error that ended the exchange

@@ -204,11 +204,13 @@ constexpr DispatchPolicy policy_of_regime(Regime regime, const DeviceLimits& lim
 }
 
 // Behind a kernel that only sends come a kernel of token lists and one that lays rows out. Their blocks wait on the
-// device while messages leave. With few blocks they would take multiprocessors that a caller's kernel has.
+// device while messages leave. With few tokens they get in the way of the few blocks that send (log: Kernels behind a
+// sending half), and with few blocks they would take multiprocessors that a caller's kernel has.
 constexpr DispatchPolicy dispatch_policy(const DeviceLimits& limits, const Problem& problem) {
   const Regime regime = dispatch_regime(limits, problem);
   DispatchPolicy policy = policy_of_regime(regime, limits, problem);
-  policy.roles.triggers_early = !problem.receives && policy.pdl && regime != Regime::few_blocks;
+  policy.roles.triggers_early =
+      !problem.receives && policy.pdl && regime != Regime::few_tokens && regime != Regime::few_blocks;
   return policy;
 }
 

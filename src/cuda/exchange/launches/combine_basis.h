@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "ferry/detail/cuda/state/arrived_rows.h"
-#include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/layout/handle_header.h"
 #include "ferry/detail/protocol/contracts/round.h"
 
@@ -19,9 +18,7 @@ struct CombineBasis {
   const HandleHeader* header = nullptr;    // of the handle; null: there is none
   const HandleRow* handle_rows = nullptr;  // all rows of the handle
   bool may_lack_rows = false;              // some may have had no room
-  bool is_extra = false;                   // it has a number of its own: that in DeviceState::extra_result
-  bool takes_number = false;               // of is_extra: the kernel takes the next one, and checks `check`
-  HandleCheck check;                       // of its handle, where no kernel ahead has checked it
+  bool is_extra = false;                   // DeviceState::extra_result has its number
 };
 
 }  // namespace ferry::cuda

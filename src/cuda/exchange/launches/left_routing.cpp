@@ -94,19 +94,12 @@ void LeftRouting::copy_handle(const Ticket& ticket, const RowsOut& out) const {
                    state_.stream());
 }
 
-// A combine kernel takes its number itself where no kernel ahead of it needs the number, and nobody is waited for.
-bool LeftRouting::kernel_takes_number(const Ticket& ticket, const CombineOrder::Start& start) const {
-  const HeapMap& map = state_.plan().map;
-  return ticket.handle != nullptr && start.number == CombineNumber::own && !start.waits && !may_lack_rows(ticket) &&
-         !map.has_late_weights() && !map.returns_weights();
-}
-
 // Only a kernel sees of which order the rows of a handle are, so it compares them with the weights.
-CombineBasis LeftRouting::begin_combine(const Ticket& ticket, const CombineArgs& args, const CombineOrder::Start& start,
-                                        bool is_half) {
+CombineBasis LeftRouting::begin_combine(const Ticket& ticket, const CombineArgs& args,
+                                        const CombineOrder::Start& start) {
   is_extra_ = start.number != CombineNumber::of_dispatch;
   combine_mask_ = ticket.handle != nullptr ? state_.masks().newest() : state_.opened_mask();
-  CombineBasis basis = basis_of(ticket);
+  const CombineBasis basis = basis_of(ticket);
   if (!is_extra_) return basis;
   HandleCheck check = handle_check(Operation::combine, ticket);
   check.wants_order = args.row_weights != nullptr;
@@ -114,11 +107,6 @@ CombineBasis LeftRouting::begin_combine(const Ticket& ticket, const CombineArgs&
   if (check.wants_order)
     check.wanted.order =
         static_cast<std::int32_t>(args.has_row_weights_of_k ? RowOrder::by_source : RowOrder::by_expert);
-  if (!is_half && kernel_takes_number(ticket, start)) {
-    basis.takes_number = true;
-    basis.check = check;
-    return basis;
-  }
   launch_begin(check, start);
   if (ticket.handle != nullptr && basis.may_lack_rows)
     fit_rows(kept_routing_at(state_.plan(), ticket.handle), basis.arrived);

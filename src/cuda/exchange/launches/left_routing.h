@@ -20,9 +20,8 @@ class LeftRouting {
   // Behind a dispatch.
   void leave(const Ticket& ticket, const RowsOut& out);
 
-  // Ahead of a combine, or of its first half (`is_half`); and of its second half.
-  CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args, const CombineOrder::Start& start,
-                             bool is_half);
+  // Ahead of a combine, or of its first half; and of its second half.
+  CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args, const CombineOrder::Start& start);
   CombineBasis end_combine(const Ticket& ticket) const;
   // The home of a row that had no room gets zeros in place of a result.
   void send_zeros(const CombineBasis& basis) const;
@@ -31,7 +30,6 @@ class LeftRouting {
   HandleHeader header_of(const Ticket& ticket) const;
   HandleCheck handle_check(Operation operation, const Ticket& ticket) const;
   void launch_begin(const HandleCheck& check, const CombineOrder::Start& start) const;
-  bool kernel_takes_number(const Ticket& ticket, const CombineOrder::Start& start) const;
   CombineBasis basis_of(const Ticket& ticket) const;
   bool may_lack_rows(const Ticket& ticket) const;
   void copy_handle(const Ticket& ticket, const RowsOut& out) const;
@@ -44,7 +42,7 @@ class LeftRouting {
   bool may_have_overflowed_ = false;  // rows of the newest dispatch
   bool graphs_may_overflow_ = false;  // rows of a captured one, which may run when the host does not know
   const std::uint8_t* combine_mask_ = nullptr;  // I11: of the newest combine, from its first half on
-  bool is_extra_ = false;                       // the newest combine has a number of its own
+  bool is_extra_ = false;                       // begin_handle_kernel found the number of the newest combine
 };
 
 }  // namespace ferry::cuda

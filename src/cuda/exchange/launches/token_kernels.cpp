@@ -165,8 +165,6 @@ void TokenKernels::launch_combine(const Ticket& ticket, const CombineBasis& basi
   params.in = in;
   if (out != nullptr && state_.plan().exact) params.in.weights = widened(in.weights, ticket.num_tokens);
   params.is_extra = basis.is_extra;
-  params.takes_number = basis.takes_number;
-  params.kept = basis.check;
   params.arrived = basis.weighed;
   params.own = basis.own;
   if (in.num_rows == 0) {  // a kernel that needs rows reads valid memory, and reports the error

@@ -5,7 +5,6 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/call_fault.cuh"
-#include "ferry/detail/cuda/kernels/handles/handle_check.cuh"
 #include "ferry/detail/cuda/kernels/step_clock.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/combine_receive.cuh"
@@ -67,23 +66,9 @@ __device__ inline void report_few_rows(const CombineParams& p) {
   store_release(p.links.record->has_few_rows, 1u);
 }
 
-// What a block begins with, for all its threads. A kernel that takes its number checks its handle first (I17), and its
-// first block tells the other ranks of the call (I22).
-template <DeviceFabric F, bool kIsKept>
-__device__ RoundStart begin_combine(const SyncedTeam& all, const CombineParams& p, RoundStart seen,
-                                    RoundStart& shared) {
-  if constexpr (kIsKept)
-    if (p.takes_number && all.thread() < 32 && !check_handle<F>(p.kept, p.plan, p.links)) seen.broken = true;
-  const RoundStart round = broadcast_round(all, seen, shared);
-  if constexpr (kIsKept)
-    if (p.takes_number && !round.broken && blockIdx.x == 0 && all.thread() < 32)
-      tell_call<F>(p.kept, p.plan, p.links, round.epoch);
-  return round;
-}
-
 // Ops::kIsPipelined: rows come through shared memory (CombineRoles::pipelined), and teams need no buffers. kIsKept: the
-// combine may have a handle, and has a number of its own (CombineParams::is_extra). Without kIsKept the kernel has no
-// code for handles.
+// combine may have a handle, and has a number that begin_handle_kernel found (CombineParams::is_extra). Without kIsKept
+// the kernel has no code for handles.
 template <DeviceFabric F, bool kIsKept, class Ops>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
   extern __shared__ __align__(128) std::byte memory[];
@@ -92,10 +77,9 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   clear_counts<typename F::Reach>(all, p.plan, shared.bytes_sent);
   ptx::await_earlier_kernels();
   DeviceState& state = *p.links.state;
-  const RoundStart seen = read_combine<kIsKept>(all, state, p.dispatch_call, p.takes_number);
-  if constexpr (kIsKept) prefetch_header(p.kept, all.thread());
+  const RoundStart seen = read_combine<kIsKept>(all, state, p.dispatch_call);
   const ArrivedStart<kIsKept> start(p, sending_teams(p).index);
-  const RoundStart round = begin_combine<F, kIsKept>(all, p, seen, shared.round);
+  const RoundStart round = broadcast_round(all, seen, shared.round);
   if (round.broken) return tell_of_other_dispatch<F>(p.links, Operation::combine, p.dispatch_call);
   F fabric(p.links, p.plan, p.plan.map.result_bytes());
   if (p.roles.in_place) fabric.make_in_place();
@@ -107,8 +91,6 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   if (p.receives && static_cast<int>(blockIdx.x) >= p.roles.first_receiver)
     end_step(p.step_times, KernelStep::sum, all);
   add_counts<typename F::Reach>(all, p.plan, shared.bytes_sent, p.stats.bytes);
-  if constexpr (kIsKept)
-    if (p.takes_number && all.thread() == 0) keep_combine_number(state, round, gridDim.x);
   if (blockIdx.x != 0 || all.thread() != 0) return;
   if (p.sends) report_few_rows(p);
   if (p.receives) fetch_add_relaxed(state.combines, std::uint64_t{1});

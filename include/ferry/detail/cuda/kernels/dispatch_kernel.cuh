@@ -20,7 +20,8 @@ namespace ferry::cuda {
 template <DeviceFabric F>
 __device__ bool check_replay(const DispatchBlock& b) {
   if (b.p.replay.handle == nullptr) return true;
-  return b.all.all(b.all.thread() >= 32 || check_handle<F>(b.p.replay, b.p.plan, b.p.links));
+  return b.all.all(b.all.thread() >= 32 || is_as_wanted(b.p.replay, b.p.plan, b.all.thread()) ||
+                   check_handle<F>(b.p.replay, b.p.plan, b.p.links));
 }
 
 template <DeviceFabric F>

@@ -30,27 +30,14 @@ __device__ inline RoundStart read_round(const SyncedTeam& all, const DeviceState
   const std::uint32_t failed = load_relaxed(state.failed), newest = load_relaxed(state.dispatch_call);
   return {epoch, epoch, failed != 0 || is_of_other_dispatch(newest, begins ? 0 : call)};
 }
-// I13: a combine that follows its dispatch at once takes its number from that; others have one of their own. A kernel
-// that `takes` its number has one more than any combine before.
+// I13: a combine that follows its dispatch at once takes its number from that; others have one of their own.
 template <bool kIsExtra>
-__device__ RoundStart read_combine(const SyncedTeam& all, const DeviceState& state, std::uint32_t call, bool takes) {
+__device__ RoundStart read_combine(const SyncedTeam& all, const DeviceState& state, std::uint32_t call) {
   if (all.thread() != 0) return {};
-  const bool is_found = kIsExtra && !takes;
   const Epoch routing = load_relaxed(state.dispatched);
-  const Epoch extra = load_relaxed(is_found ? state.extra_result : state.extra);
+  const Epoch extra = load_relaxed(kIsExtra ? state.extra_result : state.extra);
   const std::uint32_t failed = load_relaxed(state.failed), newest = load_relaxed(state.dispatch_call);
-  return {is_found ? extra : routing + extra + (kIsExtra ? 1 : 0), routing,
-          failed != 0 || is_of_other_dispatch(newest, call)};
-}
-// I13: of a combine that took its number. One thread of each block calls it when the block has done all else: the last
-// one writes the number down, as all blocks have read the words that it follows from.
-__device__ inline void keep_combine_number(DeviceState& state, const RoundStart& round, std::uint32_t blocks) {
-  if (fetch_add_acq_rel(state.combine_blocks, 1u) + 1 != blocks) return;
-  store_relaxed(state.combine_blocks, 0u);
-  store_relaxed(state.extra, round.epoch - round.routing);
-  store_relaxed(state.extra_after, round.routing);
-  store_relaxed(state.extra_result, round.epoch);
-  store_relaxed(state.result_counter, 0u);
+  return {kIsExtra ? extra : routing + extra, routing, failed != 0 || is_of_other_dispatch(newest, call)};
 }
 // Hands what one thread read to all threads. It is a call of its own so that other work can overlap the loads.
 __device__ inline RoundStart broadcast_round(const SyncedTeam& all, const RoundStart& seen, RoundStart& shared) {

@@ -88,8 +88,8 @@ struct HostCounts {
 // In device memory; zeroed, then the epochs set.
 struct DeviceState {
   DeviceWord<Epoch> dispatched;    // the newest round that was sent
-  DeviceWord<Epoch> extra;         // combines that took a number of their own (begin_handle_kernel, or combine_kernel)
-  DeviceWord<Epoch> extra_result;  // the number of the newest of them, or what begin_handle_kernel found in its place
+  DeviceWord<Epoch> extra;         // combines that took a number of their own (begin_handle_kernel.cuh)
+  DeviceWord<Epoch> extra_result;  // the number of the newest combine that begin_handle_kernel came before
   DeviceWord<Epoch> extra_after;   // `dispatched` when the newest of `extra` took its number
   DeviceWord<std::uint32_t> failed;
   DeviceWord<std::uint32_t> dispatch_call;  // the host's number of the newest round's dispatch; 0: it was captured
@@ -102,7 +102,6 @@ struct DeviceState {
   DeviceWord<std::uint32_t> bad_ids[2];        // by parity of the round: found by routing so far
   DeviceWord<std::uint32_t> token_counter[2];  // by parity of the round: dispatch's work queue
   DeviceWord<std::uint32_t> result_counter;    // combine's work queue
-  DeviceWord<std::uint32_t> combine_blocks;    // of a combine that takes its number: how many have ended
 };
 
 // A caller's hooks as they go into a kernel's parameter (compiled_hooks.cuh).

@@ -210,9 +210,7 @@ struct CombineParams {
   CombineOut out;
   ArrivedRows arrived;
   const RoutingEntry* own = nullptr;  // this rank's table in a handle; null: that of the newest routing
-  bool is_extra = false;              // it has a number of its own: that in DeviceState::extra_result
-  bool takes_number = false;          // of is_extra: the kernel takes the next one, and checks `kept`
-  HandleCheck kept;                   // its handle, where no kernel ahead has checked it
+  bool is_extra = false;              // DeviceState::extra_result has its number
   std::uint32_t dispatch_call = 0;    // the newest dispatch must have this number (DeviceState), unless 0
   StatsWords stats;
   CombineRoles roles;

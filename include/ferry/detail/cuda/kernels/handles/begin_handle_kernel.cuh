@@ -1,7 +1,7 @@
-// A kernel of one warp before a call that is given a handle, where the kernel that carries tokens does not check it
-// itself. It checks what the handle's header says, tells all ranks whose routing it holds, and compares what they said
-// (I22). Before a combine that may not follow its dispatch at once it also takes the number of the combine, and waits
-// until every rank has summed the combines before (I8).
+// A kernel of one warp before a combine that is given a handle, and before a dispatch whose own kernel does not check
+// its handle (DispatchParams::replay). It checks what the handle's header says, tells all ranks whose routing it holds,
+// and compares what they said (I22). Before a combine that may not follow its dispatch at once it also takes the number
+// of the combine, and waits until every rank has summed the combines before (I8).
 #pragma once
 
 #include <cstdint>
@@ -44,12 +44,15 @@ __device__ inline CallWords words_of_call(const HandleCallParams& p, const CallN
   return words_of_call(c, now.dispatched + now.extra + 1, routing);
 }
 
-// I8: says that this rank has read all results of the combines before, and waits until all ranks say so. A warp calls
-// it.
+// I6, I8: tells all ranks that this one has read all results of the combines before, and waits until they say so, too.
+// Its earlier kernels have ended, so it has read them, and what it had put in a combine that was given up has landed
+// (complete_puts). The word says nothing of puts, so it needs no order. A warp calls it.
 template <DeviceFabric F>
 __device__ void await_summed(const HandleCallParams& p, Epoch number, int lane) {
   const HeapMap& map = p.plan.map;
-  say_summed<F>(p.plan, p.links, number, lane);
+  const typename F::Reach reach(p.links);
+  for (int peer = lane; peer < p.plan.shape.ranks; peer += 32)
+    if (!p.plan.is_masked(peer)) reach.signal_without_order(peer, map.summed(p.plan.rank), number);
   if (!p.waits) return;
   const typename F::Waits waits(p.links);
   waits.wait_for_each(

@@ -77,16 +77,6 @@ __device__ void say_call(const Plan& plan, const PeerLinks& links, const CallWor
     if (!plan.is_masked(peer)) reach.signal_without_order(peer, at, word);
 }
 
-// I6, I8: tells all ranks that this one has read all results of the combines before. Its earlier kernels have ended, so
-// it has read them, and what it had put in a combine that was given up has landed (complete_puts). The word says
-// nothing of puts, so it needs no order. A warp calls it.
-template <DeviceFabric F>
-__device__ void say_summed(const Plan& plan, const PeerLinks& links, Epoch number, int lane) {
-  const typename F::Reach reach(links);
-  for (int peer = lane; peer < plan.shape.ranks; peer += 32)
-    if (!plan.is_masked(peer)) reach.signal_without_order(peer, plan.map.summed(plan.rank), number);
-}
-
 // A warp ends the exchange for what is wrong with the handle. False: something is.
 template <DeviceFabric F>
 __device__ bool is_good_handle(const HandleCheck& c, const Plan& plan, const PeerLinks& links,
@@ -105,10 +95,21 @@ __device__ inline void prefetch_header(const HandleCheck& c, int lane) {
   constexpr int kLine = 128;  // the mask lies in the second
   if (c.handle != nullptr && lane < 2) ptx::prefetch_to_l1(c.handle + lane * kLine);
 }
+// A warp: whether the header says what is wanted word for word, and its dispatch had no mask. Then the handle is good,
+// and the kernel need not load the code of check_handle.
+static __device__ __noinline__ bool is_as_wanted(const HandleCheck& c, const Plan& plan, int lane) {
+  const auto* words = reinterpret_cast<const std::uint32_t*>(c.handle);
+  const auto* wanted = reinterpret_cast<const std::uint32_t*>(&c.wanted);
+  bool same = (identity_words() >> lane & 1u) == 0 || words[lane] == wanted[lane];
+  const std::uint8_t* masked = kept_routing_at(plan, c.handle).masked;
+  for (int peer = lane; peer < plan.shape.ranks; peer += 32) same = same && masked[peer] == 0;
+  return __all_sync(kAllLanes, same) != 0;
+}
 template <DeviceFabric F>
 __device__ __noinline__ bool check_handle(const HandleCheck& c, const Plan& plan, const PeerLinks& links) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
   const HandleHeader header = *kept_routing_at(plan, c.handle).header;
-  return is_good_handle<F>(c, plan, links, header, has_older_mask(c, plan, static_cast<int>(threadIdx.x % 32)));
+  return is_good_handle<F>(c, plan, links, header, has_older_mask(c, plan, lane));
 }
 // A warp of the rank, once in a call: compares what the others said (I22), and says what this rank's call is. Where
 // another rank gave another handle it ends the exchange, and every wait of the kernel sees that. It says its word in
@@ -120,8 +121,7 @@ __device__ __noinline__ void tell_call(const HandleCheck& c, const Plan& plan, c
   const CallWords next = words_of_call(c, number, kept_routing_at(plan, c.handle).header->routing);
   const OtherHandle other = calls.with(next);
   say_call<F>(plan, links, next, lane);
-  if (__all_sync(kAllLanes, !F::Waits::end_for_other_handle(links, other)) == 0) return;
-  if (c.operation == Operation::combine) say_summed<F>(plan, links, number, lane);
+  F::Waits::end_for_other_handle(links, other);
 }
 
 }  // namespace ferry::cuda
