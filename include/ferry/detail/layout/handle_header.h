@@ -2,7 +2,6 @@
 // protocol/handle.h has what follows.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "ferry/detail/base/order.h"
@@ -37,16 +36,6 @@ struct HandleHeader {
   std::int32_t reserved[12] = {};
 };
 static_assert(sizeof(HandleHeader) == 128);
-
-// The words of a header, of four bytes, that say of which exchange and call a handle is: a bit for each. The others say
-// what its dispatch brought.
-FERRY_HD constexpr std::uint32_t identity_words() {
-  constexpr auto kWord = [](std::size_t at) { return 1u << at / 4; };
-  constexpr auto kEnd = offsetof(HandleHeader, reserved) / 4;
-  return ((1u << kEnd) - 1) & ~(kWord(offsetof(HandleHeader, routing)) | kWord(offsetof(HandleHeader, routing) + 4) |
-                                kWord(offsetof(HandleHeader, num_rows)) | kWord(offsetof(HandleHeader, shared_begin)) |
-                                kWord(offsetof(HandleHeader, shared_end)) | kWord(offsetof(HandleHeader, has_weights)));
-}
 
 // What may be wrong with a handle.
 enum class HandleField : std::uint32_t {

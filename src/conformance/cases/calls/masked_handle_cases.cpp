@@ -1,6 +1,8 @@
 // Cases over handles from before a mask grew: results of a rank that left count as zeros, rows of its tokens are
 // padding in a dispatch with the handle, and all else is where it was. Ranks leave one after the other.
 #include <deque>
+#include <set>
+#include <utility>
 
 #include "conformance/cases/cases.h"
 #include "conformance/rounds/handle_sequence.h"
@@ -81,6 +83,19 @@ std::vector<Stage> stages_of(const ScenarioSettings& settings) {
   return stages;
 }
 
+// Entries of a rank's tokens that name masked ranks. By counts a token names a rank once, whatever its experts are.
+std::uint64_t dropped_in(const Scenario& scenario, int rank) {
+  const std::vector<std::int64_t>& ids = scenario.round.ranks[static_cast<std::size_t>(rank)].topk_ids;
+  const auto top_k = static_cast<std::size_t>(scenario.round.shape.top_k);
+  std::set<std::pair<std::size_t, int>> named;  // which entry, or token, and the rank
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const int owner = ids[i] < 0 ? -1 : owner_of(scenario.round.shape, static_cast<int>(ids[i]));
+    if (owner >= 0 && is_masked(scenario.settings.options.mask, owner))
+      named.emplace(scenario.settings.by_counts ? i / top_k : i, owner);
+  }
+  return named.size();
+}
+
 // One rank's handles, and its calls with them.
 class Caller {
  public:
@@ -151,20 +166,24 @@ class Caller {
   // Only a dispatch that is given ids drops entries.
   void keep(const Scenario& scenario) {
     RankRound round(scenario, exchange_.rank());
-    for (const std::int64_t id : scenario.round.ranks[static_cast<std::size_t>(exchange_.rank())].topk_ids)
-      if (id >= 0 && is_masked(scenario.settings.options.mask, owner_of(scenario.round.shape, static_cast<int>(id))))
-        ++dropped_;
+    dropped_ += dropped_in(scenario, exchange_.rank());
     handles_.emplace_back(exchange_);
     round.out.handle = handles_.back().tensor();
     dispatch(scenario, round);
     run_combine(exchange_, round, form_);
     round.check_tokens();
   }
+  static void give(RankRound& round, HandleMemory& handle, const Scenario& scenario) {
+    round.in = input_with(round, handle);
+    round.in.overflow = scenario.settings.overflow;
+    if (!scenario.settings.by_counts) return;  // else a handle has no counts
+    round.in.in_rank = round.in.expert_counts = {};
+    round.out.counts = {};
+  }
   void replay(const Scenario& scenario, HandleMemory& handle, HandleMemory* left, bool anew) {
     RankRound round(scenario, exchange_.rank());
     const ConstTensor weights = round.in.topk_weights;
-    round.in = input_with(round, handle);
-    round.in.overflow = scenario.settings.overflow;
+    give(round, handle, scenario);
     if (anew && exchange_.rank() % 2 == 1) round.in.topk_weights = weights;
     if (left != nullptr) round.out.handle = left->tensor();
     dispatch(scenario, round);
@@ -180,8 +199,7 @@ class Caller {
   void overlap(const Scenario& replayed, HandleMemory& of_replay, const Scenario& returned, HandleMemory& of_combine) {
     RankRound there(replayed, exchange_.rank()), back(returned, exchange_.rank());
     back.combine_in.src_info = {};
-    there.in = input_with(there, of_replay);
-    there.in.overflow = replayed.settings.overflow;
+    give(there, of_replay, replayed);
     exchange_.dispatch_async(there.in);
     exchange_.combine_async(combine_input_with(back, of_combine));
     exchange_.dispatch_wait(there.out);
@@ -303,6 +321,17 @@ void weights(const Target& target, RowOrder order) {
   go_on(target, settings, Form::one_call);
 }
 
+// The dispatches have destination ranks and counts in place of ids, and a handle has no counts.
+void by_counts(const Target& target) {
+  ScenarioSettings settings = settings_for("mxfp8", RowOrder::by_source);
+  settings.options.row_orders = {RowOrder::by_source};
+  settings.weights = WeightForm::none;
+  settings.by_counts = true;
+  go_on(target, settings, Form::one_call);
+  settings.options.returns_weights = true;
+  go_on(target, settings, Form::split);
+}
+
 // Not all rows have room, those of ranks that left neither.
 void overflow(const Target& target, RowOrder order) {
   ScenarioSettings settings = settings_for("fp8_block128", order);
@@ -331,6 +360,8 @@ void add_masked_handle_cases(Cases& cases) {
     add("weights", "handles from before ranks left, weights that come late and go home", weights);
     add("overflow", "handles from before ranks left, of rows without room", overflow);
   }
+  cases.push_back(
+      {"handles/masked_by_counts", "handles of dispatches by counts, from before ranks left", true, by_counts});
   cases.push_back({"handles/masked_pair", "handles from before two ranks lost each other", true, pair});
   cases.push_back(
       {"handles/masked_shared_expert", "handles from before ranks left, with a shared expert", true, shared_expert});

@@ -2,6 +2,7 @@
 // shape and mask (I17), and that every rank gave the handle of the same dispatch (I22).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
@@ -94,6 +95,15 @@ __device__ bool is_good_handle(const HandleCheck& c, const Plan& plan, const Pee
 __device__ inline void prefetch_header(const HandleCheck& c, int lane) {
   constexpr int kLine = 128;  // the mask lies in the second
   if (c.handle != nullptr && lane < 2) ptx::prefetch_to_l1(c.handle + lane * kLine);
+}
+// The words of a header, of four bytes, that say of which exchange and call a handle is: a bit for each. The others say
+// what its dispatch brought.
+FERRY_HD constexpr std::uint32_t identity_words() {
+  constexpr auto kWord = [](std::size_t at) { return 1u << at / 4; };
+  constexpr auto kEnd = offsetof(HandleHeader, reserved) / 4;
+  return ((1u << kEnd) - 1) & ~(kWord(offsetof(HandleHeader, routing)) | kWord(offsetof(HandleHeader, routing) + 4) |
+                                kWord(offsetof(HandleHeader, num_rows)) | kWord(offsetof(HandleHeader, shared_begin)) |
+                                kWord(offsetof(HandleHeader, shared_end)) | kWord(offsetof(HandleHeader, has_weights)));
 }
 // A warp: whether the header says what is wanted word for word, and its dispatch had no mask. Then the handle is good,
 // and the kernel need not load the code of check_handle.
