@@ -3,8 +3,8 @@
 
 usage: gpu_bench.py RANKS [--only NAME]... [--list] [--results FOLDER] [--build FOLDER]
   RANKS      GPUs that take part, the first ones; with 1 the tables of one GPU
-  --only     a group of commands: of one GPU one_rank, memory, activation; of more rounds, shapes, few_blocks, bench,
-             models, floor
+  --only     a group of commands: of one GPU one_rank, memory, activation; of more rounds, shapes, few_blocks, engines,
+             bench, models, floor
   --list     prints the commands, each under its group, and runs nothing
   --results  where the files NAME_RANKSxGPU.jsonl are (benchmarks/results)
   --build    where the programs were built (build/cuda), as `./dev gpu-bench` does before
@@ -51,6 +51,7 @@ def commands_of(ranks):
     operations = "--format fp8_block128 --operation dispatch,combine,pair"
     return {
         "rounds": ("cuda_{}", [cuda(SHAPES[0], "fp8_block128", 0, SWEEP),
+                               cuda(SHAPES[0], "fp8_block128", 0, "1/8192 32/8192 128/8192"),  # room for many more
                                cuda(SHAPES[0], "nvfp4", 0, "128 1024 4096")]),
         "shapes": ("cuda_{}", [cuda(shape, "fp8_block128", 0, "128 1024 4096") for shape in SHAPES[1:]]),
         "few_blocks": ("cuda_{}", [cuda(SHAPES[0], "fp8_block128", 24, SWEEP),

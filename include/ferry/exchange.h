@@ -296,8 +296,8 @@ class Exchange {
   // From the next round on these ranks take no part either. A mask only grows. A CUDA graph keeps the mask of its
   // capture. A rank waits for every rank that it has not masked. So every rank that goes on must mask a rank that has
   // left. Of two ranks that both go on, each masks the other or neither does; a third rank need not know.
-  // A handle from before stays good on CPU ranks: results that these ranks would send count as zeros, and a dispatch
-  // with it makes the rows of their tokens padding. On GPUs the next call refuses it (docs/handles.md).
+  // A handle from before stays good: results that these ranks would send count as zeros, and a dispatch with it makes
+  // the rows of their tokens padding (docs/handles.md).
   void add_to_mask(const RankMask& mask);
 
   // Gives the memory of the slots back until `restore`, which takes as much again at the same addresses: captured CUDA

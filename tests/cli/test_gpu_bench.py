@@ -47,7 +47,8 @@ class ListTestCase(FerryTestCase):
             if "FORMAT" in usage[min(place, len(usage) - 1)]:
                 self.assertIn(argument.split(",")[0], [*FORMATS, "all"])
             else:
-                self.assertTrue(argument.isdigit(), argument)
+                numbers = argument.split("/") if "N[/MAX]" in usage[min(place, len(usage) - 1)] else [argument]
+                self.assertTrue(all(number.isdigit() for number in numbers), argument)
 
     def test_options_of_ferry_exist(self):
         known = set(re.findall(r"--[a-z-]+", ferry("bench", "--help").stdout))
