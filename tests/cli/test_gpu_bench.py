@@ -47,7 +47,7 @@ class ListTestCase(FerryTestCase):
             if "FORMAT" in usage[min(place, len(usage) - 1)]:
                 self.assertIn(argument.split(",")[0], [*FORMATS, "all"])
             else:
-                numbers = argument.split("/") if "N[/MAX]" in usage[min(place, len(usage) - 1)] else [argument]
+                numbers = argument.split("/") if "N[/MAX]" in usage[:place + 1] else [argument]
                 self.assertTrue(all(number.isdigit() for number in numbers), argument)
 
     def test_options_of_ferry_exist(self):
@@ -123,7 +123,7 @@ class RecordsTestCase(FerryTestCase):
         done = self.measure(2, "--only", "rounds,shapes")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"^gpu-bench: .*cuda_bench 2 7168 8 256 nvfp4 .*: exit code 1")
-        self.assertEqual(len(self.records("cuda_2xh200.jsonl")), 1, "that of the command before")
+        self.assertEqual(len(self.records("cuda_2xh200.jsonl")), 2, "those of the commands before")
 
     def test_says_what_is_missing(self):
         for arguments, words in (((2, "--only", "floor"), "no .*/floor_bench: .*dev gpu-bench"),
