@@ -74,7 +74,9 @@ class Readme(Case):
         self.assert_says(page("docs/gpu/use.md"), "CUDA::cudart")
 
     def test_python_stands_beside_the_first_commands(self):
-        self.assert_says(section(self.readme, "Two commands"), "pip install .")
+        python = section(self.readme, "Two commands").split("```sh\n")[2].partition("```")[0]
+        self.assertEqual(len(python.splitlines()), 2, python)
+        self.assert_says(python, "pip install .", "python examples/moe_layer.py")
 
 
 class Pages(Case):
