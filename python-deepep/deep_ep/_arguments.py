@@ -1,8 +1,10 @@
-"""Arguments of newer and of other versions of DeepEP."""
+"""Arguments of newer and of other versions of DeepEP, and those that are no tensors."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import torch
 
 
 def refuse_unknown(call: str, given: dict[str, Any]) -> None:
@@ -11,3 +13,16 @@ def refuse_unknown(call: str, given: dict[str, Any]) -> None:
         is_neutral = value is None or isinstance(value, (bool, int, float, str)) and not value
         if not is_neutral:
             raise NotImplementedError(f"{call}({name}=...): deep_ep on Ferry does not have {name}; leave it out")
+
+
+def require_tensor(name: str, value: Any, shape: str) -> None:
+    """Raises TypeError for what is no tensor, and ValueError for other axes than those of `shape`, as "[tokens, K]"."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} is {told(value)}; it must be a tensor {shape}")
+    if value.dim() != shape.count(",") + 1:
+        raise ValueError(f"{name} has shape {list(value.shape)}; it must be {shape}")
+
+
+def told(value: Any) -> str:
+    """A value in an error: its type where it may be long."""
+    return repr(value) if value is None or isinstance(value, (bool, int, float)) else str(type(value))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
-from ._handles import Routing
+from ._arguments import told
+from ._handles import Routing, refuse_to_pickle
 
 
 class EPHandle:
@@ -37,6 +38,9 @@ class EPHandle:
         self.num_max_tokens_per_rank = family.max_tokens
         self.num_recv_tokens_per_expert_list = numbers or []
         self._is_exact = numbers is not None  # whether the host has waited for the counts
+
+    def __reduce__(self) -> NoReturn:
+        refuse_to_pickle()
 
     @property
     def row_topk_ids(self) -> torch.Tensor | None:
@@ -93,5 +97,5 @@ class EPHandle:
 
 def handle_of(handle: Any) -> EPHandle:
     if not isinstance(handle, EPHandle):
-        raise TypeError(f"handle is {type(handle)}; it must be what dispatch of an ElasticBuffer returned")
+        raise TypeError(f"handle is {told(handle)}; it must be what dispatch of an ElasticBuffer returned")
     return handle

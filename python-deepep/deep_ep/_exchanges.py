@@ -8,6 +8,7 @@ import torch
 
 import ferry
 
+from ._arguments import require_tensor
 from ._config import rounded_up
 from ._ranks import RESERVED_SMS, Ranks
 from ._streams import is_capturing
@@ -90,10 +91,12 @@ class Kind:
     """
 
     def __init__(self, x: Any) -> None:
+        is_pair = isinstance(x, (tuple, list))
+        if is_pair and len(x) != 2:
+            raise ValueError(f"x has {len(x)} elements; it must be a tensor, or a pair of codes and scales")
         self.tokens: Any
-        self.tokens, scales = x if isinstance(x, (tuple, list)) else (x, None)
-        if self.tokens.dim() != 2:
-            raise ValueError(f"x has shape {list(self.tokens.shape)}; it must be [tokens, hidden]")
+        self.tokens, scales = x if is_pair else (x, None)
+        require_tensor("x", self.tokens, "[tokens, hidden]")
         if self.tokens.requires_grad:
             self.tokens = self.tokens.detach()
         self.has_scales = scales is not None
@@ -120,6 +123,7 @@ class Kind:
         return plain
 
     def _take_scales(self, scales: torch.Tensor) -> None:
+        require_tensor("the scales of x", scales, "[tokens, blocks]")
         if self.dtype != torch.float8_e4m3fn or scales.dtype not in (torch.float32, torch.int32):
             raise ValueError(f"x is {self.dtype} with scales {scales.dtype}; it must be float8_e4m3fn with float32, or "
                              "with int32 that packs four powers of two")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from typing import Any, Iterator, NoReturn
 
 import torch
 
+from ._arguments import told
 from ._exchanges import Family
 
 
@@ -32,6 +33,14 @@ class LazyTuple(tuple):  # type: ignore[type-arg]
 
     def __iter__(self) -> Iterator[Any]:
         return (self[place] for place in range(len(self)))
+
+    def __reduce__(self) -> NoReturn:
+        refuse_to_pickle()
+
+
+def refuse_to_pickle() -> NoReturn:
+    raise TypeError("a handle cannot be pickled or copied: it is for the exchanges of its buffer, in this process; pass "
+                    "on the handle itself")
 
 
 class Routing:
@@ -93,5 +102,5 @@ class LowLatencyHandle(LazyTuple):
 
 def routing_of(handle: Any, kind: type[NormalHandle] | type[LowLatencyHandle]) -> Routing:
     if not isinstance(handle, kind):
-        raise TypeError(f"handle is {type(handle)}; it must be what a dispatch of this mode returned")
+        raise TypeError(f"handle is {told(handle)}; it must be what a dispatch of this mode returned")
     return handle.routing

@@ -8,6 +8,7 @@ import torch
 
 import ferry
 
+from ._arguments import require_tensor
 from ._exchanges import Family
 from ._handles import LowLatencyHandle, Routing, routing_of
 from ._ranks import Ranks
@@ -98,7 +99,9 @@ class LowLatency:
 
     def dispatch(self, call: Call, x: torch.Tensor, topk_idx: torch.Tensor, max_tokens: int, experts: int, scales: str,
                  stats: dict[str, torch.Tensor], halved: bool) -> tuple[Any, torch.Tensor, LowLatencyHandle, Half | None]:
-        if x.dim() != 2 or x.shape[0] > max_tokens:
+        require_tensor("x", x, "[tokens, hidden]")
+        require_tensor("topk_idx", topk_idx, "[tokens, K]")
+        if x.shape[0] > max_tokens:
             raise ValueError(f"x has shape {list(x.shape)}; it must be [tokens, hidden] with at most {max_tokens} tokens")
         hidden, format = int(x.shape[1]), _FORMATS[scales]
         family = self._family(experts, int(topk_idx.shape[1]), max_tokens)
@@ -122,8 +125,10 @@ class LowLatency:
     def combine(self, call: Call, x: torch.Tensor, topk_weights: torch.Tensor, handle: Any, out: torch.Tensor | None,
                 waited_ns: torch.Tensor | None, halved: bool) -> tuple[torch.Tensor, Half | None]:
         routing: Routing = routing_of(handle, LowLatencyHandle)
+        require_tensor("x", x, "[local experts, rows, hidden]")
+        require_tensor("topk_weights", topk_weights, "[tokens, K]")
         family, hidden = routing.family, int(x.shape[-1])
-        if x.dim() != 3 or x.shape[0] != family.local_experts or x.shape[0] * x.shape[1] != routing.rows:
+        if x.shape[0] != family.local_experts or x.shape[0] * x.shape[1] != routing.rows:
             raise ValueError(f"x has shape {list(x.shape)}; it must be [{family.local_experts}, "
                              f"{routing.rows // max(1, family.local_experts)}, hidden], as dispatch laid out")
         exchange = family.exchange(hidden)

@@ -8,6 +8,7 @@ import torch
 
 import ferry
 
+from ._arguments import require_tensor
 from ._config import rounded_up
 from ._exchanges import Family, Kind, is_refused_for_tokens, with_room
 from ._handles import NormalHandle, Routing, routing_of
@@ -25,9 +26,11 @@ class Choice:
                  is_token_in_rank: torch.Tensor | None, expert_counts: torch.Tensor | None) -> None:
         if expert_counts is None:
             raise ValueError("num_tokens_per_expert is None; get_dispatch_layout returns it")
+        require_tensor("num_tokens_per_expert", expert_counts, "[experts]")
         self.experts = int(expert_counts.shape[0])
         self.ids, self.weights = topk_idx, topk_weights
         if topk_idx is not None:
+            require_tensor("topk_idx", topk_idx, "[tokens, K]")
             self.top_k = int(topk_idx.shape[1])
             self.inputs: dict[str, Any] = {"topk_ids": topk_idx, "topk_weights": topk_weights}
             return
@@ -35,6 +38,7 @@ class Choice:
             raise ValueError("neither topk_idx nor is_token_in_rank is given; one of them says where tokens go")
         if topk_weights is not None:
             raise ValueError("topk_weights is given without topk_idx; weights are those of ids")
+        require_tensor("is_token_in_rank", is_token_in_rank, "[tokens, ranks]")
         self.top_k = min(ranks.size, _MOST_TOP_K)
         self.inputs = {"in_rank": is_token_in_rank.contiguous().view(torch.uint8),
                        "expert_counts": expert_counts.to(torch.int32).contiguous()}
@@ -110,7 +114,8 @@ class Normal:
     def combine(self, call: Call, x: torch.Tensor, handle: Any, row_weights: torch.Tensor | None,
                 bias: list[torch.Tensor], max_blocks: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         routing: Routing = routing_of(handle, NormalHandle)
-        if x.dim() != 2 or x.shape[0] < routing.rows:
+        require_tensor("x", x, "[rows, hidden]")
+        if x.shape[0] < routing.rows:
             raise ValueError(f"x has shape {list(x.shape)}; the dispatch of this handle has {routing.rows} rows")
         family, hidden = routing.family, int(x.shape[1])
         sums = call.empty((routing.tokens, hidden), x.dtype)
@@ -131,6 +136,7 @@ class Normal:
         if not self._ranks.capabilities["returned_weights"]:
             raise NotImplementedError("combine(topk_weights=...): this build of Ferry takes no weights home on "
                                       f"{self._ranks.device}")
+        require_tensor("topk_weights", row_weights, "[rows, K]")
         if row_weights.shape[0] < routing.rows or row_weights.shape[1] > routing.family.top_k:
             raise ValueError(f"topk_weights has shape {list(row_weights.shape)}; the dispatch of this handle has "
                              f"{routing.rows} rows of {routing.family.top_k} experts")

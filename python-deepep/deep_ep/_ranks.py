@@ -27,6 +27,7 @@ class Ranks:
         self.is_gpu = self.device.type == "cuda"
         self.capabilities = self.world.capabilities()
         self.least_tokens = int(os.environ.get("FERRY_DEEPEP_MAX_TOKENS", "0"))
+        self._is_open = True
         self.mask: set[int] = set()  # ranks that the low-latency mode leaves out
 
     def most(self, number: int) -> int:
@@ -34,7 +35,13 @@ class Ranks:
         everyone = self.world.all_gather(number.to_bytes(8, "little"), deadline=self.deadline)
         return max(int.from_bytes(one, "little") for one in everyone)
 
+    def require_open(self) -> None:
+        """A world of the caller outlives its buffers, so it would serve calls of a destroyed one."""
+        if not self._is_open:
+            raise ferry.Closed("the buffer is closed: destroy() was called; make another one")
+
     def close(self) -> None:
+        self._is_open = False
         if self._owns:
             self.world.close()
 

@@ -8,9 +8,10 @@ import torch
 
 import ferry
 
-from ._arguments import refuse_unknown
+from ._arguments import refuse_unknown, require_tensor, told
 from ._config import Config, low_latency_size_hint
 from ._exchanges import Kind
+from ._handles import LowLatencyHandle, routing_of
 from ._low_latency import LowLatency
 from ._normal import Choice, Normal, expert_list
 from ._ranks import Ranks
@@ -126,12 +127,16 @@ class Buffer:
     def get_dispatch_layout(self, topk_idx: torch.Tensor, num_experts: int, previous_event: Any = None,
                             async_finish: bool = False, allocate_on_comm_stream: bool = False
                             ) -> tuple[torch.Tensor, None, torch.Tensor, torch.Tensor, EventOverlap]:
-        """Where tokens go: (tokens for each rank, None, tokens for each expert, bool [n, R], event)."""
+        """Where tokens go: (tokens for each rank, None, tokens for each expert, bool [n, R], event).
+
+        An id past the experts goes nowhere here; the dispatch refuses it.
+        """
+        require_tensor("topk_idx", topk_idx, "[tokens, K]")
         call = self._call(previous_event, async_finish, allocate_on_comm_stream)
         with call:
             device, tokens = topk_idx.device, topk_idx.shape[0]
             ids = topk_idx.to(torch.int64)
-            is_none = ids < 0
+            is_none = (ids < 0) | (ids >= num_experts)
             of_rank = self._rank_of(ids, num_experts).masked_fill_(is_none, self.group_size)
             in_rank = torch.zeros((tokens, self.group_size + 1), dtype=torch.bool, device=device)
             in_rank.scatter_(1, of_rank, True)
@@ -228,7 +233,7 @@ class Buffer:
         scales = "none" if not use_fp8 else "packed" if use_ue8m0 else "rounded" if round_scale else "plain"
         named = {"cumulative_counts": cumulative_local_expert_recv_stats, "waited_ns": dispatch_wait_recv_cost_stats}
         stats = {name: tensor for name, tensor in named.items() if tensor is not None}
-        call = self._streams.call(None, async_finish)
+        call = self._call(None, async_finish, False)
         with call:
             found, counts, handle, half = self._low_latency.dispatch(
                 call, x, topk_idx, num_max_dispatch_tokens_per_rank, num_experts, scales, stats, return_recv_hook)
@@ -254,11 +259,12 @@ class Buffer:
         if async_finish and return_recv_hook:
             raise ValueError("async_finish and return_recv_hook are given; only one of them can be")
         rows = x
+        routing_of(handle, LowLatencyHandle)
         if zero_copy:
             if handle.combine_rows is None:
                 raise ValueError("zero_copy is given; write into get_next_low_latency_combine_buffer(handle) first")
             rows = handle.combine_rows
-        call = self._streams.call(None, async_finish)
+        call = self._call(None, async_finish, False)
         with call:
             sums, half = self._low_latency.combine(call, rows, topk_weights, handle, out, combine_wait_recv_cost_stats,
                                                    return_recv_hook)
@@ -267,9 +273,10 @@ class Buffer:
 
     def get_next_low_latency_combine_buffer(self, handle: Any) -> torch.Tensor:
         """bf16 [E_l, R * T, hidden] for the rows of a combine with zero_copy."""
-        family = handle.routing.family
+        routing = routing_of(handle, LowLatencyHandle)
+        family = routing.family
         if handle.combine_rows is None:
-            shape = (family.local_experts, family.max_tokens * family.ranks.size, handle.routing.hidden)
+            shape = (family.local_experts, family.max_tokens * family.ranks.size, routing.hidden)
             handle.combine_rows = torch.empty(shape, dtype=torch.bfloat16, device=self._ranks.device)
         return handle.combine_rows  # type: ignore[no-any-return]
 
@@ -286,6 +293,10 @@ class Buffer:
     def low_latency_query_mask_buffer(self, mask_status: torch.Tensor) -> None:
         """Writes 1 for each masked rank into int32 [R], else 0."""
         self._require_shrink("low_latency_query_mask_buffer")
+        require_tensor("mask_status", mask_status, "[ranks]")
+        if mask_status.dtype != torch.int32 or mask_status.shape[0] != self.group_size:
+            raise ValueError(f"mask_status is {mask_status.dtype} {list(mask_status.shape)}; it must be torch.int32 "
+                             f"[{self.group_size}]")
         masked = [int(rank in self._ranks.mask) for rank in range(self.group_size)]
         mask_status.copy_(torch.tensor(masked, dtype=torch.int32, device="cpu"))
 
@@ -308,9 +319,11 @@ class Buffer:
     def _call(self, previous_event: Any, async_finish: bool, allocate_on_comm_stream: bool) -> Call:
         if allocate_on_comm_stream and not (async_finish and previous_event is not None):
             raise ValueError("allocate_on_comm_stream is given; it needs async_finish and previous_event")
+        self._ranks.require_open()
         return self._streams.call(previous_event, async_finish, allocate_on_comm_stream)
 
     def _require_shrink(self, call: str) -> None:
+        self._ranks.require_open()
         if not self.enable_shrink:
             raise RuntimeError(f"{call} was called; make the Buffer with enable_shrink=True")
 
@@ -318,4 +331,6 @@ class Buffer:
         return None if half is None else lambda: half.finish(self._streams)
 
     def _most_blocks(self, config: Config | None) -> int:
+        if config is not None and not isinstance(config, Config):
+            raise TypeError(f"config is {told(config)}; it must be a deep_ep.Config")
         return max(_LEAST_BLOCKS, config.num_sms if config is not None else Buffer.num_sms)

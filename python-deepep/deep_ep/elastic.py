@@ -9,7 +9,7 @@ import torch
 
 import ferry
 
-from ._arguments import refuse_unknown
+from ._arguments import refuse_unknown, require_tensor
 from ._config import low_latency_size_hint, rounded_up
 from ._ep_handle import EPHandle, handle_of
 from ._exchanges import Family, Kind
@@ -99,6 +99,7 @@ class ElasticBuffer:
 
     def barrier(self, use_comm_stream: bool = True, with_cpu_sync: bool = False, sequential: bool = True) -> None:
         """Collective: what all ranks had enqueued is done when it returns. The host waits."""
+        self._ranks.require_open()
         if self._ranks.is_gpu:
             torch.cuda.synchronize(self._ranks.device)
         self._ranks.world.barrier(deadline=self._ranks.deadline)
@@ -130,6 +131,8 @@ class ElasticBuffer:
         if old is not None and (topk_idx is not None or do_cpu_sync or old.do_expand != do_expand):
             raise ValueError(f"topk_idx, do_cpu_sync or another do_expand than {old.do_expand} is given with a handle; the "
                              "handle has them, and its sizes")
+        if old is None:
+            require_tensor("topk_idx", topk_idx, "[tokens, K]")
         call = self._call(previous_event, previous_event_before_epilogue, async_with_compute_stream,
                           allocate_on_comm_stream)
         wanted = {"cumulative_counts": cumulative_local_expert_recv_stats}
@@ -183,6 +186,7 @@ class ElasticBuffer:
 
     def _call(self, previous: Any, before_epilogue: Any, is_async: bool, allocates_there: bool) -> Call:
         """The second event is waited for where the first is: that is early enough."""
+        self._ranks.require_open()
         if before_epilogue is not None and self._ranks.is_gpu:
             in_comm = previous is not None
             with torch.cuda.stream(self._streams.comm()) if in_comm else contextlib.nullcontext():
@@ -205,7 +209,8 @@ class ElasticBuffer:
     def _combine(self, call: Call, x: torch.Tensor, old: EPHandle, topk_weights: torch.Tensor | None,
                  bias: list[torch.Tensor], max_blocks: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         routing = old.routing
-        if x.dim() != 2 or x.shape[0] < routing.rows:
+        require_tensor("x", x, "[rows, hidden]")
+        if x.shape[0] < routing.rows:
             raise ValueError(f"x has shape {list(x.shape)}; the dispatch of this handle has {routing.rows} rows")
         family, hidden = routing.family, int(x.shape[1])
         sums = call.empty((routing.tokens, hidden), x.dtype)

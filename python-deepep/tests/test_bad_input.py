@@ -1,0 +1,140 @@
+"""Arguments of the wrong kind, calls of a destroyed buffer, and handles that would leave their process."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import deep_ep
+import ferry
+from launch import on_threads
+from oracle import encoded
+from test_errors import IDS, X, alone, layout_of
+
+WEIGHTS = torch.ones((3, 2))
+Call = tuple[type[Exception], str, Any]
+
+
+def refused(calls: list[Call]) -> None:
+    for error, match, call in calls:
+        with pytest.raises(error, match=match):
+            call()
+
+
+def test_ids_past_the_experts_go_nowhere_until_the_dispatch_refuses_them() -> None:
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.Buffer(group)
+        for experts, in_rank in ((4, [[1, 0], [0, 1], [0, 0]]), (3, [[1, 0], [0, 1], [0, 0]])):
+            ids = torch.tensor([[0, experts], [experts - 1, 1 << 40], [-7, experts + 9]])
+            found = layout_of(buffer, ids, experts)
+            assert found["is_token_in_rank"].tolist() == in_rank and found["num_tokens_per_rank"].tolist() == [1, 1]
+            assert found["num_tokens_per_expert"].tolist() == [1] + [0] * (experts - 2) + [1]
+            with pytest.raises(ValueError, match=f"{experts}"):
+                buffer.dispatch(X, topk_idx=ids, **found)
+
+    on_threads(2, body)
+
+
+def test_what_is_no_tensor_is_named() -> None:
+    def body(buffer: deep_ep.Buffer) -> None:
+        layout = layout_of(buffer, IDS, 4)
+        given: dict[str, Any] = {"topk_idx": IDS, **layout}
+        rows, _, _, _, handle, _ = buffer.dispatch(X, **given)
+        found, _, low, _, _ = buffer.low_latency_dispatch(X, IDS, 4, 4, use_fp8=False)
+        combine = buffer.low_latency_combine
+        refused([
+            (ValueError, r"topk_idx has shape \[6\]; .*\[tokens, K\]", lambda: layout_of(buffer, IDS.flatten(), 4)),
+            (TypeError, "topk_idx is None", lambda: layout_of(buffer, None, 4)),  # type: ignore[arg-type]
+            (TypeError, r"x is None; it must be a tensor \[tokens, hidden\]", lambda: buffer.dispatch(None, **given)),
+            (TypeError, "x is <class 'numpy.ndarray'>", lambda: buffer.dispatch(np.ones((3, 64), np.float32), **given)),
+            (TypeError, "the scales of x is <class 'numpy.ndarray'>",
+             lambda: buffer.dispatch((encoded(X)[0], np.ones((3, 1))), **given)),
+            (ValueError, "x has 3 elements", lambda: buffer.dispatch((X, X, X), **given)),
+            (ValueError, r"topk_idx has shape \[6\]", lambda: buffer.dispatch(X, **{**given, "topk_idx": IDS.flatten()})),
+            (TypeError, "num_tokens_per_expert is 4", lambda: buffer.dispatch(X, **{**given, "num_tokens_per_expert": 4})),
+            (TypeError, "is_token_in_rank is True",
+             lambda: buffer.dispatch(X, **{**layout, "is_token_in_rank": True})),
+            (TypeError, "config is 24; .*deep_ep.Config", lambda: buffer.dispatch(X, **given, config=24)),
+            (TypeError, "config is 24", lambda: buffer.combine(rows, handle, config=24)),  # type: ignore[arg-type]
+            (TypeError, "x is None", lambda: buffer.combine(None, handle)),  # type: ignore[arg-type]
+            (TypeError, "topk_weights is 1.0", lambda: buffer.combine(rows, handle, 1.0)),  # type: ignore[arg-type]
+            (TypeError, "handle is None", lambda: buffer.combine(rows, None)),
+            (TypeError, "x is None", lambda: buffer.low_latency_dispatch(None, IDS, 4, 4)),  # type: ignore[arg-type]
+            (ValueError, "topk_idx has shape", lambda: buffer.low_latency_dispatch(X, IDS.flatten(), 4, 4)),
+            (TypeError, "topk_weights is None", lambda: combine(found, IDS, None, low)),  # type: ignore[arg-type]
+            (TypeError, "x is None", lambda: combine(None, IDS, WEIGHTS, low)),  # type: ignore[arg-type]
+            (TypeError, "handle is .*NormalHandle", lambda: combine(found, IDS, WEIGHTS, handle, zero_copy=True)),
+            (TypeError, "handle is None", lambda: combine(found, IDS, WEIGHTS, None, zero_copy=True)),
+            (TypeError, "handle is .*NormalHandle", lambda: buffer.get_next_low_latency_combine_buffer(handle)),
+            (TypeError, "handle is None", lambda: buffer.get_next_low_latency_combine_buffer(None)),
+        ])
+        assert torch.equal(buffer.combine(rows, handle)[0], X)  # the buffer goes on
+
+    alone(body)
+
+
+def test_a_mask_is_written_into_what_can_hold_it() -> None:
+    def body(buffer: deep_ep.Buffer) -> None:
+        for status in (torch.zeros(2, dtype=torch.int32), torch.zeros(1), torch.zeros((1, 1), dtype=torch.int32)):
+            with pytest.raises(ValueError, match="mask_status .*; it must be"):
+                buffer.low_latency_query_mask_buffer(status)
+        with pytest.raises(TypeError, match="mask_status is None"):
+            buffer.low_latency_query_mask_buffer(None)  # type: ignore[arg-type]
+
+    alone(body)
+
+
+def test_what_is_no_tensor_is_named_by_an_elastic_buffer() -> None:
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=4)
+        found, _, _, handle, _ = buffer.dispatch(X, IDS, num_experts=4)
+        refused([
+            (TypeError, "x is None", lambda: buffer.dispatch(None, IDS, num_experts=4)),
+            (TypeError, "topk_idx is 7", lambda: buffer.dispatch(X, 7, num_experts=4)),  # type: ignore[arg-type]
+            (ValueError, "topk_idx has shape", lambda: buffer.dispatch(X, IDS.flatten(), num_experts=4)),
+            (TypeError, "x is None", lambda: buffer.combine(None, handle)),  # type: ignore[arg-type]
+            (TypeError, "handle is None", lambda: buffer.combine(found, None))])
+
+    on_threads(1, body)
+
+
+def test_a_destroyed_buffer_is_closed_where_its_world_is_not() -> None:
+    def body(world: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.Buffer(world, explicitly_destroy=True, enable_shrink=True)
+        layout = layout_of(buffer, IDS, 4)
+        rows, _, _, _, handle, _ = buffer.dispatch(X, topk_idx=IDS, **layout)
+        found, _, low, _, _ = buffer.low_latency_dispatch(X, IDS, 4, 4, use_fp8=False)
+        elastic = deep_ep.ElasticBuffer(world, num_max_tokens_per_rank=4, explicitly_destroy=True)
+        elastic_rows, _, _, elastic_handle, _ = elastic.dispatch(X, IDS, num_experts=4)
+        for _ in range(2):  # again: does nothing
+            buffer.destroy()
+            elastic.destroy()
+        for call in (
+                lambda: layout_of(buffer, IDS, 4), lambda: buffer.dispatch(X, topk_idx=IDS, **layout),
+                lambda: buffer.dispatch(X, handle=handle), lambda: buffer.combine(rows, handle),
+                lambda: buffer.low_latency_dispatch(X, IDS, 4, 4),
+                lambda: buffer.low_latency_combine(found, IDS, WEIGHTS, low), buffer.low_latency_clean_mask_buffer,
+                lambda: elastic.dispatch(X, IDS, num_experts=4), lambda: elastic.dispatch(X, handle=elastic_handle),
+                lambda: elastic.combine(elastic_rows, elastic_handle), elastic.barrier):
+            with pytest.raises(ferry.Closed, match=r"destroy\(\) was called"):
+                call()
+        world.barrier()  # the world goes on
+
+    on_threads(1, body)
+
+
+def test_handles_stay_in_their_process() -> None:
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer, elastic = deep_ep.Buffer(group), deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=4)
+        for handle in (buffer.dispatch(X, topk_idx=IDS, **layout_of(buffer, IDS, 4))[4],
+                       buffer.low_latency_dispatch(X, IDS, 4, 4)[2], elastic.dispatch(X, IDS, num_experts=4)[3]):
+            for call in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(TypeError, match="a handle cannot be pickled or copied"):
+                    call(handle)
+
+    on_threads(1, body)
