@@ -37,7 +37,6 @@ conformance::Target target_of_nodes() {
   conformance::Target target;
   target.name = "emulated nodes";
   target.encodes_results = true;
-  target.late_weights = true;
   target.has_remote_ranks = [](const World& world) { return world.has_remote_ranks(); };
   target.run_ranks = [](int ranks, const std::function<void(World&)>& body) {
     run_worlds(make_late_worlds(ranks, true), body);

@@ -14,7 +14,6 @@ conformance::Target cuda_target() {
   target.name = "cuda";
   target.all_combinations = test::wants_all();
   target.encodes_results = true;
-  target.late_weights = true;
   target.run_ranks = [](int ranks, const std::function<void(World&)>& body) {
     run_cuda_ranks(ranks, true, body, ranks_per_gpu(ranks));
   };

@@ -51,6 +51,11 @@ TEST(Contract, NamesWhatDiffers) {
   expect_refused_everywhere("row_orders is by_expert, padded, in_place on rank 0 and by_expert",
                             [](Made& m) { m.options.row_orders = {RowOrder::by_expert}; });
   expect_refused_everywhere("concurrent", [](Made& m) { m.options.concurrent = 2; });
+  expect_refused_everywhere("allreduce_world_size is 1 on rank 0 and 4",
+                            [](Made& m) { m.options.allreduce_world_size = 4; });
+  expect_refused_everywhere("late_weights is 0 on rank 0 and 1", [](Made& m) { m.options.late_weights = true; });
+  expect_refused_everywhere("returns_weights is 0 on rank 0 and 1", [](Made& m) { m.options.returns_weights = true; });
+  expect_refused_everywhere("dynamic_scales is 0 on rank 0 and 1", [](Made& m) { m.options.dynamic_scales = true; });
 }
 
 }  // namespace

@@ -73,7 +73,6 @@ conformance::Target ProcessSuite::target(const char* name) {
   target.name = name;
   target.max_ranks = control_.size();
   target.encodes_results = true;
-  target.late_weights = true;
   target.run_ranks = [this](int ranks, const std::function<void(World&)>& body) { run_ranks(ranks, body); };
   return target;
 }

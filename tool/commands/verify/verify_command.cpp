@@ -45,7 +45,6 @@ conformance::Target job_target(const Backend& known, int nodes) {
   conformance::Target target = conformance::process_target(
       {known.name, &job.world(), [&job, nodes](int ranks) { return job.make_world(ranks, std::min(nodes, ranks)); }});
   target.encodes_results = job.world().capabilities().result_formats;
-  target.late_weights = job.world().capabilities().late_weights;
   target.hooks_may_throw = !is_gpu_backend(known);  // a GPU's hooks are device functions
   return target;
 }

@@ -87,6 +87,7 @@ struct Difference {
   const char* what;
   std::vector<std::string> fragments;  // both values
   std::function<void(Setting&)> change;
+  std::function<void(Setting&)> on_all = [](Setting&) {};  // what else the option needs, on all ranks
 };
 
 std::vector<Difference> differences() {
@@ -105,6 +106,19 @@ std::vector<Difference> differences() {
       {"fused_shared_expert", {"fused_shared_expert"}, [](Setting& s) { s.options.fused_shared_expert = true; }},
       {"skip_a2a", {"skip_a2a"}, [](Setting& s) { s.options.skip_a2a = true; }},
       {"concurrent", {"concurrent", "1", "2"}, [](Setting& s) { s.options.concurrent = 2; }},
+      {"late_weights", {"late_weights is 0", "and 1"}, [](Setting& s) { s.options.late_weights = true; }},
+      {"returns_weights", {"returns_weights is 0", "and 1"}, [](Setting& s) { s.options.returns_weights = true; }},
+      {"dynamic_scales",
+       {"dynamic_scales is 0", "and 1"},
+       [](Setting& s) { s.options.dynamic_scales = true; },
+       [](Setting& s) { s.options.format = format_named("nvfp4"); }},
+      {"allreduce_world_size",
+       {"allreduce_world_size is 3", "and 4"},
+       [](Setting& s) { s.options.allreduce_world_size = 4; },
+       [](Setting& s) {
+         s.options.skip_a2a = s.options.fused_shared_expert = true;
+         s.options.allreduce_world_size = 3;
+       }},
   };
 }
 
@@ -117,6 +131,7 @@ void report_differences(const Target& target) {
   on_ranks(target, kShape.ranks, "settings that differ between ranks", [&](World& world) {
     for (const Difference& difference : differences()) {
       Setting setting;
+      difference.on_all(setting);
       if (world.rank() == 1) difference.change(setting);
       std::vector<std::string> fragments = difference.fragments;
       fragments.push_back("rank 1");

@@ -67,7 +67,7 @@ ScenarioSettings draw_settings(Random& random, const Target& target) {
   return s;
 }
 
-// What only CPU ranks do, so far.
+// Narrow weights, late ones and those that go home, sums of f16, and dynamic scales.
 void draw_weights(Random& random, ScenarioSettings& s) {
   s.weight_dtype = pick(random, {DType::f32, DType::f32, DType::bf16, DType::f16});
   if (random.chance(0.2)) s.row_dtype = DType::f16;
@@ -97,7 +97,7 @@ void run_seeds(const Target& target, std::uint64_t seed, int count) {
   Random random(seed);
   for (int i = 0; i < count; ++i) {
     ScenarioSettings settings = draw_settings(random, target);
-    if (target.late_weights) draw_weights(random, settings);
+    draw_weights(random, settings);
     draw_formats(random, settings);
     run_scenario(target, settings, random.chance(0.5) ? Form::split : Form::one_call);
   }
