@@ -10,6 +10,7 @@ import unittest
 
 from support import BINARY
 from test_shmem_layer import OSHRUN, TRANSPORTS, ProcessesTestCase, oshrun
+from verify_job import is_left_out
 
 
 class VerifyTestCase(ProcessesTestCase):
@@ -18,8 +19,11 @@ class VerifyTestCase(ProcessesTestCase):
     READS_AFTER = 32  # seconds: a deadline of 30, which began when the pipe was full or just before
 
     def verify(self, processes, *options, transport="shared memory"):
-        done = oshrun(processes, "verify", "--backend", "shmem", *options, environment=TRANSPORTS[transport])
+        done = oshrun(processes, "verify", "--backend", "shmem", "--json", *options, environment=TRANSPORTS[transport])
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        cases = json.loads(done.stdout)["cases"]
+        self.assertEqual([case for case in cases if is_left_out(case, processes)], [])
+        self.assertIn("ok", [case["result"] for case in cases])
 
     def start_printing_to(self, pipe, *arguments):
         """The tool as two processes that print to `pipe`; each one's id is in pid.<rank>."""

@@ -19,6 +19,11 @@ def may_be_skipped(reason, processes):
     return reason in OF_OTHER_WORLDS or (more is not None and int(more[1]) > processes)
 
 
+def is_left_out(case, processes):
+    """Of a case of the report that `ferry verify --json` prints."""
+    return case["result"] == "skipped" and not may_be_skipped(case["detail"], processes)
+
+
 def main():
     launcher, processes, ferry, *options = sys.argv[1:]
     done = subprocess.run([launcher, "-np", processes, ferry, "verify", "--backend", "shmem", "--json", *options],
@@ -28,7 +33,7 @@ def main():
     report = json.loads(done.stdout)
     left_out = 0
     for case in report["cases"]:
-        wrong = case["result"] == "skipped" and not may_be_skipped(case["detail"], int(processes))
+        wrong = is_left_out(case, int(processes))
         left_out += wrong
         print(f'{"LEFT OUT" if wrong else case["result"]:9}{case["case"]:34}{case["seconds"]:8.2f} s  {case["detail"]}')
     print(f'{report["ok"]} ok, {report["skipped"]} skipped, {left_out} of them left out, {report["failed"]} failed')
