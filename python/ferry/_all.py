@@ -106,11 +106,14 @@ def _begin_dispatch(exchange: Exchange, given: dict[str, Any]) -> Callable[[], A
     return lambda: exchange.dispatch_wait(extra=extra, **second, **_common_to_halves(given))
 
 
+_FILLED = ("out", "dtype", "unreduced", "topk_weights_out", "waited_ns", "epilogue", "epilogue_context")  # by combine_wait
+
+
 def _begin_combine(exchange: Exchange, given: dict[str, Any]) -> Callable[[], Any]:
     if given.get("out") is not None:
         sums = exchange.combine(**given)
         return lambda: sums
-    second = {name: given.pop(name) for name in ("out", "dtype", "unreduced", "topk_weights_out") if name in given}
+    second = {name: given.pop(name) for name in _FILLED if name in given}
     exchange.combine_async(**given)
     return lambda: exchange.combine_wait(**second, **_common_to_halves(given))
 

@@ -120,6 +120,27 @@ def test_without_outputs_all_first_halves_come_first():
         assert_sums(sums)
 
 
+def test_the_second_halves_take_what_a_combine_fills():
+    worlds = ferry.make_thread_worlds(LAYER.ranks)
+    exchanges = ferry.run_worlds(worlds, lambda world: CalledAsOnGpus(world, **SHAPE, deadline=4.0))
+    rows = [dict(rows=results_of(LAYER, rank, arrivals))
+            for rank, arrivals in enumerate(ferry.dispatch_all(exchanges, inputs_of(LAYER), leave_handle=True))]
+    waited = [np.zeros(LAYER.ranks, np.int64) for _ in exchanges]
+    assert_sums(ferry.combine_all(exchanges, [{**one, "waited_ns": mine} for one, mine in zip(rows, waited)]))
+    assert all((mine >= 0).all() for mine in waited)  # mostly 0: all first halves came first
+    ferry.dispatch_all(exchanges, inputs_of(LAYER))
+    sums = [np.full((len(tokens), 64), np.nan, np.float32) for tokens in LAYER.tokens]
+
+    def keeping(mine):
+        def epilogue(token, column, values):
+            mine[token, column:column + len(values)] = values
+        return epilogue
+
+    of_each = [{**one, "epilogue": keeping(mine)} for one, mine in zip(rows, sums)]
+    assert ferry.combine_all(exchanges, of_each) == [None] * LAYER.ranks
+    assert_sums(sums)
+
+
 def test_no_exchanges_and_a_single_one():
     assert ferry.dispatch_all([], []) == [] and ferry.combine_all([], []) == []
     layer = make_layer(1, 3, 2, 32, [4])

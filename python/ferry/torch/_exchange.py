@@ -159,10 +159,12 @@ class Exchange:
         return self._base.wait_for_counts(deadline=deadline, stream=self._stream())
 
     def dispatch_wait(self, outputs: dict[str, torch.Tensor] | None = None, *, row_capacity: int | None = None,
-                      extra: Iterable[str] = (), zero_padding: bool = False, deadline: float | None = None) -> Arrivals:
+                      extra: Iterable[str] = (), zero_padding: bool = False, deadline: float | None = None,
+                      max_blocks: int = 0) -> Arrivals:
         """The second half: waits for the tokens and writes their rows."""
         found = self._base.dispatch_wait(self._outputs(outputs), row_capacity=row_capacity, extra=extra,
-                                         zero_padding=zero_padding, deadline=deadline, stream=self._stream())
+                                         zero_padding=zero_padding, deadline=deadline, stream=self._stream(),
+                                         max_blocks=max_blocks)
         return cast(Arrivals, found)
 
     def combine(self, rows: torch.Tensor, *, out: torch.Tensor | None = None, dtype: torch.dtype | None = None,
@@ -178,19 +180,21 @@ class Exchange:
         found: torch.Tensor = self._base._combine(more, sums, dtype, unreduced, call)
         return found if out is None else out
 
-    def combine_async(self, rows: torch.Tensor, *, deadline: float | None = None, **more: Any) -> None:
+    def combine_async(self, rows: torch.Tensor, *, deadline: float | None = None, max_blocks: int = 0, **more: Any
+                      ) -> None:
         """The first half of combine. Keeps what it reads until combine_wait returns."""
         more["rows"] = rows
         inputs = self._checked(more)
-        self._base.combine_async(**inputs, deadline=deadline, stream=self._stream())
+        self._base.combine_async(**inputs, deadline=deadline, stream=self._stream(), max_blocks=max_blocks)
         self._combining = inputs
 
     def combine_wait(self, *, out: torch.Tensor | None = None, dtype: torch.dtype | None = None,
                      unreduced: bool = False, topk_weights_out: torch.Tensor | None = None,
-                     waited_ns: torch.Tensor | None = None, deadline: float | None = None) -> torch.Tensor:
+                     waited_ns: torch.Tensor | None = None, epilogue: Any = None, epilogue_context: Any = None,
+                     deadline: float | None = None, max_blocks: int = 0) -> torch.Tensor:
         """The second half: waits for the results and returns the sums."""
-        sums = self._sums(sums_to_fill(out, topk_weights_out, waited_ns, None, None))
-        found: torch.Tensor = self._base._combine_wait(sums, dtype, unreduced, (deadline, self._stream(), 0))
+        sums = self._sums(sums_to_fill(out, topk_weights_out, waited_ns, epilogue, epilogue_context))
+        found: torch.Tensor = self._base._combine_wait(sums, dtype, unreduced, (deadline, self._stream(), max_blocks))
         self._let_go()
         return found if out is None else out
 
@@ -208,6 +212,15 @@ class Exchange:
         if row_order not in ROW_ORDERS:
             raise InvalidArgument(f"row_order is {row_order!r}; it must be one of {', '.join(ROW_ORDERS)}")
         return self._rows[row_order] if format == 0 else self._base.layout_in(format).least_rows(row_order, 0)
+
+    @property
+    def shape(self) -> _ferry.Shape:
+        """As ferry.Exchange.shape."""
+        return self._base.shape
+
+    def layout_in(self, format: int | str | Format) -> _ferry.RowLayout:
+        """As ferry.Exchange.layout_in."""
+        return self._base.layout_in(format)
 
     def gradients(self) -> _gradients.Gradients:
         """For the operators: what carries gradients."""

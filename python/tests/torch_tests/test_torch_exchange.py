@@ -1,5 +1,6 @@
 """The calls of ferry.torch.Exchange on CPU ranks, beside the oracle."""
 
+import inspect
 import pickle
 
 import dense
@@ -117,6 +118,35 @@ def test_handles_halves_and_memory_of_the_caller():
             assert_sums(exchange.combine(rows, handle=first.handle, dtype=torch.bfloat16), rank)
             assert exchange.stats()["dispatches"] == 3 and exchange.memory_bytes > 0
             exchange.check()
+
+    ferry.run_ranks(3, body)
+
+
+def test_it_has_all_that_the_base_package_has():
+    """But arrays of other frameworks, and streams: calls go to the current one."""
+    ours, base = ferry.torch.Exchange, ferry.Exchange
+    for name in (name for name in dir(base) if not name.startswith("_")):
+        assert hasattr(ours, name) or name in ("device", "layout", "rank"), name  # attributes of each object
+        if inspect.isfunction(getattr(base, name)):
+            assert set(inspect.signature(getattr(base, name)).parameters) - {"stream", "like"} <= set(
+                inspect.signature(getattr(ours, name)).parameters), name
+
+
+def test_halves_take_the_options_of_whole_calls():
+    def body(world):
+        rank = world.rank
+        with open_exchange(world, more_formats=["fp8_block128"]) as exchange:
+            assert exchange.shape.hidden == 256 and exchange.shape.ranks == 3
+            assert exchange.layout_in("fp8_block128").payload_row_bytes == 256 and exchange.layout_in(0).payload_row_bytes == 512
+            exchange.dispatch_async(*inputs_of(rank), max_blocks=4)
+            rows = scaled(exchange.dispatch_wait(max_blocks=4), rank)
+            kept = []
+            exchange.combine_async(rows, max_blocks=4)
+            assert exchange.combine_wait(epilogue=lambda *given: kept.append(given), max_blocks=4) is None
+            sums = torch.zeros(len(LAYER.tokens[rank]), 256)
+            for token, column, values in kept:
+                sums[token, column:column + len(values)] = torch.from_numpy(values)
+            assert_sums(sums, rank)
 
     ferry.run_ranks(3, body)
 
