@@ -42,7 +42,7 @@ class ElasticBuffer:
                  prefer_overlap_with_compute: bool = True, sl_idx: int = 3, num_allocated_qps: int = 0,
                  num_cpu_timeout_secs: int = 300, num_gpu_timeout_secs: int = 100, explicitly_destroy: bool = False,
                  **more: Any) -> None:
-        refuse_unknown("ElasticBuffer", more)
+        refuse_unknown("ElasticBuffer", {"num_cpu_bytes": num_cpu_bytes, **more})  # memory for what is not about experts
         self._ranks = Ranks(group, None)
         self._ranks.deadline = min(self._ranks.deadline, float(num_gpu_timeout_secs))
         self.group, self.rank_idx, self.num_ranks = group, self._ranks.rank, self._ranks.size
@@ -73,7 +73,8 @@ class ElasticBuffer:
     @staticmethod
     def get_buffer_size_hint(group: Any, num_max_tokens_per_rank: int, hidden: int, *args: Any, **more: Any) -> int:
         """A number of bytes for num_bytes, which allocates nothing."""
-        return rounded_up(low_latency_size_hint(num_max_tokens_per_rank, hidden, group.size()), 1 << 21)
+        ranks = group.size if isinstance(group, ferry.World) else group.size()
+        return rounded_up(low_latency_size_hint(num_max_tokens_per_rank, hidden, ranks), 1 << 21)
 
     @staticmethod
     def capture() -> EventHandle:
@@ -90,7 +91,7 @@ class ElasticBuffer:
     def get_logical_domain_size(self) -> tuple[int, int]:
         return 1, self.num_ranks
 
-    def get_theoretical_num_sms(self, num_experts: int, num_topk: int, **more: Any) -> int:
+    def get_theoretical_num_sms(self, num_experts: int, num_topk: int, *args: Any, **more: Any) -> int:
         """How many multiprocessors are enough beside computing. A call with num_sms 0 takes as many as it likes."""
         return _SMS
 
@@ -103,6 +104,10 @@ class ElasticBuffer:
         if self._ranks.is_gpu:
             torch.cuda.synchronize(self._ranks.device)
         self._ranks.world.barrier(deadline=self._ranks.deadline)
+
+    def agrs_new_session(self, enabled: bool = True) -> contextlib.AbstractContextManager[None]:
+        """Not there. Callers that have it off may say so: `enabled=False` is a context that does nothing."""
+        return _refuse("agrs_new_session") if enabled else contextlib.nullcontext()
 
     # ---- the calls
 
@@ -313,16 +318,19 @@ class _Dispatch:
             self.weights = outputs[name] = call.empty(shape, torch.float32)
 
 
+def _refuse(name: str) -> NoReturn:
+    raise NotImplementedError(f"ElasticBuffer.{name}: deep_ep on Ferry has what is about experts only")
+
+
 def _refused(name: str) -> Any:
     def refuse(*args: Any, **more: Any) -> NoReturn:
-        raise NotImplementedError(f"ElasticBuffer.{name}: deep_ep on Ferry has what is about experts only")
+        _refuse(name)
 
     refuse.__name__ = name
     return staticmethod(refuse)
 
 
 for _name in ("engram_write", "engram_fetch", "get_engram_storage_size_hint", "pp_set_config", "pp_send", "pp_recv",
-              "get_pp_buffer_size_hint", "create_agrs_session", "destroy_agrs_session", "agrs_new_session",
-              "agrs_set_config", "agrs_get_inplace_tensor", "get_agrs_num_max_session_bytes",
-              "get_agrs_buffer_size_hint", "all_gather"):
+              "get_pp_buffer_size_hint", "create_agrs_session", "destroy_agrs_session", "agrs_set_config",
+              "agrs_get_inplace_tensor", "get_agrs_num_max_session_bytes", "get_agrs_buffer_size_hint", "all_gather"):
     setattr(ElasticBuffer, _name, _refused(_name))

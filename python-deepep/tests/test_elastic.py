@@ -246,10 +246,9 @@ def test_weights_of_other_ranks_stay_away() -> None:
 
 # Of DeepEP's ElasticBuffer.
 NOT_ABOUT_EXPERTS = (
-    "all_gather", "agrs_get_inplace_tensor", "agrs_new_session", "agrs_set_config", "create_agrs_session",
-    "destroy_agrs_session", "engram_fetch", "engram_write", "get_agrs_buffer_size_hint",
-    "get_agrs_num_max_session_bytes", "get_engram_storage_size_hint", "get_pp_buffer_size_hint", "pp_recv", "pp_send",
-    "pp_set_config")
+    "all_gather", "agrs_get_inplace_tensor", "agrs_set_config", "create_agrs_session", "destroy_agrs_session",
+    "engram_fetch", "engram_write", "get_agrs_buffer_size_hint", "get_agrs_num_max_session_bytes",
+    "get_engram_storage_size_hint", "get_pp_buffer_size_hint", "pp_recv", "pp_send", "pp_set_config")
 
 
 def test_what_is_refused() -> None:

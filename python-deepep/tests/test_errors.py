@@ -41,7 +41,7 @@ def test_a_buffer_needs_ranks() -> None:
 def test_arguments_that_are_not_known() -> None:
     def body(buffer: deep_ep.Buffer) -> None:
         given = {"topk_idx": IDS, **layout_of(buffer, IDS, 4)}
-        buffer.dispatch(X, **given, x_global_scale=None, overlap=False, num_sms=0)
+        buffer.dispatch(X, **given, x_global_scale=None, overlap=False, num_sms=0, extra=(), names=[], sizes={})
         with pytest.raises(NotImplementedError, match="dispatch.use_nvfp4="):
             buffer.dispatch(X, **given, use_nvfp4=True)
         with pytest.raises(NotImplementedError, match="low_latency_dispatch.x_global_scale="):
