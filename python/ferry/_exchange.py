@@ -81,7 +81,7 @@ class Exchange:
         self._reduces: Reduces = (0, None)  # of the combine that has begun
         self._stream_home = 0
         self._world = world  # dispatch_all ends the waits of its ranks
-        options = options_of(given)
+        options = options_of(given, world.size)
         self._core = _ferry.Exchange(world._core, shape, options)
         if world.kind == "shmem":
             close_at_end(self)

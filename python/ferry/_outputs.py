@@ -12,6 +12,23 @@ from .formats import Format
 Spec = Tuple[str, Tuple[int, ...], str, int]  #: name, shape, dtype, alignment
 
 
+def number_of(argument: str, asked: Any, names: Sequence[str]) -> int:
+    """The place of a format among those of an exchange. `asked`: a number, a name, or a Format."""
+    name = getattr(asked, "name", asked)
+    if not isinstance(name, str):
+        number = int32(argument, asked)
+        if 0 <= number < len(names):
+            return number
+    else:
+        named = [index for index, each in enumerate(names) if each == name]
+        if len(named) == 1:
+            return named[0]
+        if named:
+            raise InvalidArgument(f"{argument} is {name!r}, which {named} of the exchange are; give the number")
+    there = ", ".join(f"{index} ({each})" for index, each in enumerate(names))
+    raise InvalidArgument(f"{argument} is {asked!r}; this exchange has {there}")
+
+
 class Formats:
     """Format 0 is the exchange's own; the others are its more_formats, from 1 on."""
 
@@ -24,21 +41,7 @@ class Formats:
         """The number of a format that a call is given: a number, a name, or a Format."""
         if type(asked) is int and 0 <= asked < len(self.formats):  # as it mostly is
             return asked
-        name = getattr(asked, "name", asked)
-        if not isinstance(name, str):
-            number = int32("format", asked)
-            if 0 <= number < len(self.formats):
-                return number
-        else:
-            named = [index for index, each in enumerate(self.formats) if each.name == name]
-            if len(named) == 1:
-                return named[0]
-            if named:
-                raise InvalidArgument(f"format is {name!r}, which {named} of the exchange are; give the number")
-        raise InvalidArgument(f"format is {asked!r}; this exchange has {self}")
-
-    def __str__(self) -> str:
-        return ", ".join(f"{index} ({each.name})" for index, each in enumerate(self.formats))
+        return number_of("format", asked, [each.name for each in self.formats])
 
     def specs(self, row_capacity: int | None, row_order: str, expert_stride: int, wanted: frozenset[str],
               format: int = 0) -> list[Spec]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from typing import Callable, Iterable, NoReturn, Sequence, TypeVar
+from typing import Any, Callable, Iterable, NoReturn, Sequence, TypeVar
 
 from . import _ferry, _processes, _transports
 from ._arguments import flag, function, int32, require, seconds, several, text
@@ -128,8 +128,8 @@ class World:
     def closed(self) -> bool:
         return self._core.closed
 
-    def capabilities(self) -> dict[str, bool]:
-        """What exchanges of this world can do, by the names of ferry::WorldCapabilities."""
+    def capabilities(self) -> dict[str, Any]:
+        """What exchanges of this world can do, by the names of ferry::WorldCapabilities; row_orders: a list of names."""
         return self._core.capabilities()
 
     def barrier(self, *, mask: Iterable[int] = (), deadline: float | None = None) -> None:

@@ -151,7 +151,8 @@ def test_refused():
             assert exchange.combine(rows, epilogue=hook, out=kept) is None and (kept == 7).all()
 
     ferry.run_ranks(1, body)
-    assert ferry.make_thread_worlds(1)[0].capabilities()["function_hooks"]
+    can = ferry.make_thread_worlds(1)[0].capabilities()
+    assert can["function_hooks"] and not can["compiled_hooks"]
 
 
 def test_a_hook_is_no_place_for_calls_of_its_exchange():

@@ -201,6 +201,25 @@ def test_what_python_finds_is_invalid_argument_too():
             ferry.formats.encode(name, np.zeros((1, 32), np.float32))
 
 
+def test_a_mask_names_ranks_that_are_there():
+    sizes = {"ranks": 2, "experts": 8, "top_k": 2, "max_tokens": 6, "hidden": 256}
+
+    def body(world):
+        del sizes["ranks"]
+        for rank in (9, -1, 1, 1 << 20):
+            with pytest.raises(ferry.InvalidArgument, match=f"^the mask names rank {rank}; the ranks are 0 to 0$"):
+                ferry.Exchange(world, **sizes, mask=[0, rank])
+
+    for rank in (2, -1):
+        for call in (ferry.exchange_layout, ferry.memory_use):
+            with pytest.raises(ferry.InvalidArgument, match=f"^the mask names rank {rank}; the ranks are 0 to 1$"):
+                call(**sizes, mask=[1, rank])
+    with pytest.raises(TypeError, match="a rank of the mask is 'a'; it must be a whole number"):
+        ferry.memory_use(**sizes, mask=["a"])
+    assert ferry.memory_use(**sizes, mask=iter([np.int64(1)]))["total"] > 0
+    ferry.run_ranks(1, body)
+
+
 def test_a_bad_type_in_a_call_is_told_by_the_name_of_its_argument():
     def body(world):
         with open_exchange(world) as exchange:

@@ -87,6 +87,25 @@ def test_a_handle_passes_from_format_to_format(run):
     run(LAYER.ranks, body)
 
 
+def test_the_layout_in_each_format_is_known_ahead():
+    shape, options = dict(experts=8, top_k=2, max_tokens=6, hidden=256), dict(format="fp8_block128", more_formats=FORMATS)
+
+    def body(world):
+        with ferry.Exchange(world, **shape, **options) as exchange:
+            for number, name in enumerate(["fp8_block128", "bf16", "nvfp4", "mxfp8"]):
+                want = exchange.layout_in(number)
+                for asked in (number, name, ferry.formats.format_named(name)):
+                    found = ferry.exchange_layout(ranks=world.size, rank=world.rank, in_format=asked, **shape, **options)
+                    for field in ("payload_row_bytes", "scales_per_row", "scale_dtype", "alignment", "groups"):
+                        assert getattr(found, field) == getattr(want, field)
+
+    ferry.run_ranks(3, body)
+    for asked, error, text in [(len(FORMATS) + 1, ferry.InvalidArgument, r"in_format is \d; this exchange has 0 \(fp8_block128\)"),
+                               ("fp9", ferry.InvalidArgument, "in_format is 'fp9'"), (1.5, TypeError, "in_format is 1.5")]:
+        with pytest.raises(error, match=text):
+            ferry.exchange_layout(ranks=3, in_format=asked, **shape, **options)
+
+
 def test_what_is_refused():
     def body(world):
         with pytest.raises(TypeError, match="more_formats names 'scale'; a format has format, tiled_scales"):

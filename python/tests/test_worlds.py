@@ -1,7 +1,9 @@
 """Worlds, errors, and what must neither crash nor hang."""
 
 import os
+import pathlib
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +17,16 @@ import ferry
 
 SHAPE = dict(experts=8, top_k=2, max_tokens=4, hidden=64)
 TOKENS, IDS = np.ones((2, 64), np.float32), np.array([[0, 7], [2, 5]], np.int32)
+
+
+def test_capabilities_are_those_of_the_header():
+    header = (pathlib.Path(__file__).parents[2] / "include/ferry/world.h").read_text()
+    struct = header[header.index("struct WorldCapabilities"):]
+    names = re.findall(r"^  (?:bool|RowOrders) (\w+)(?: =|\{)", struct[:struct.index("};")], re.MULTILINE)
+    found = ferry.make_thread_worlds(1)[0].capabilities()
+    assert sorted(found) == sorted(names)
+    assert found["row_orders"] == ["by_expert", "by_source", "padded", "in_place"]
+    assert all(isinstance(value, bool) for name, value in found.items() if name != "row_orders")
 
 
 def test_ranks_and_results():

@@ -66,7 +66,7 @@ class Gradients:
 
 
 def returns_weights(world: World) -> bool:
-    return world.capabilities()["returned_weights"]
+    return bool(world.capabilities()["returned_weights"])
 
 
 def require_trainable(world: World, options: dict[str, Any]) -> None:

@@ -46,4 +46,11 @@ RowOrder row_order_named(std::string_view name) {
                      std::array{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place});
 }
 
+std::vector<std::string> names_of(RowOrders orders) {
+  std::vector<std::string> names;
+  for (int order = 0; order < kRowOrders; ++order)
+    if (orders.has(static_cast<RowOrder>(order))) names.emplace_back(to_string(static_cast<RowOrder>(order)));
+  return names;
+}
+
 }  // namespace ferry::python

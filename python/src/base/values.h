@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace ferry::python {
 
@@ -60,5 +61,7 @@ std::chrono::milliseconds deadline_of(const char* argument, nanobind::handle sec
 RankMask mask_of(const nanobind::iterable& ranks, int size);
 
 RowOrder row_order_named(std::string_view name);
+
+std::vector<std::string> names_of(RowOrders orders);
 
 }  // namespace ferry::python

@@ -139,10 +139,10 @@ void add_layout(nb::module_& module) {
   add_row_layout(module);
   module.def(
       "row_layout",
-      [](const Shape& shape, const PyOptions& options, nb::handle rank) {
-        return row_layout(shape, options.options, checked_rank(shape, rank));
+      [](const Shape& shape, const PyOptions& options, nb::handle rank, int format) {
+        return row_layout(shape, options.options, checked_rank(shape, rank), format);
       },
-      "shape"_a, "options"_a, "rank"_a);
+      "shape"_a, "options"_a, "rank"_a, "format"_a);
   module.def("memory_use", &memory_of, "shape"_a, "options"_a, "has_remote_ranks"_a);
 }
 

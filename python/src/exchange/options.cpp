@@ -27,13 +27,6 @@ void add_deadline(Bound& bound, const char* name, std::chrono::milliseconds Exch
       [field, name](PyOptions& self, double seconds) { self.options.*field = deadline_of(name, seconds); });
 }
 
-std::vector<std::string> names_of(RowOrders orders) {
-  std::vector<std::string> names;
-  for (int order = 0; order < kRowOrders; ++order)
-    if (orders.has(static_cast<RowOrder>(order))) names.emplace_back(to_string(static_cast<RowOrder>(order)));
-  return names;
-}
-
 RowOrders orders_of(const std::vector<std::string>& names) {
   RowOrders orders;
   for (const std::string& name : names)

@@ -71,6 +71,7 @@ nb::dict capabilities(const PyWorld& self) {
   named["skip_a2a"] = can.skip_a2a;
   named["gpus"] = can.gpus;
   named["function_hooks"] = can.function_hooks;
+  named["compiled_hooks"] = can.compiled_hooks;
   named["handles"] = can.handles;
   named["row_counts"] = can.row_counts;
   named["asked_counts"] = can.asked_counts;
@@ -85,6 +86,7 @@ nb::dict capabilities(const PyWorld& self) {
   named["counts_dispatch"] = can.counts_dispatch;
   named["returned_weights"] = can.returned_weights;
   named["release"] = can.release;
+  named["row_orders"] = names_of(can.row_orders);
   return named;
 }
 
