@@ -76,7 +76,7 @@ class Arrivals:
 
     def __init__(self, core: _ferry.Exchange, encoding: Format, arrays: dict[str, Array], handle: Handle | None,
                  row_order: str, expert_stride: int, stream: int = 0, format: int = 0) -> None:
-        fields = arrays.copy()  # in one step each array and what else there is: attributes one by one take longer
+        fields = {**arrays}  # in one step each array and what else there is: attributes one by one take longer
         fields["format"] = format
         fields["_core"] = core
         fields["_format"] = encoding

@@ -67,11 +67,12 @@ void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_
 }
 
 void prepare_keep_routing() { prepare_kernel(&keep_routing_kernel, kThreads, 0); }
-void launch_keep_routing(const KeepParams& params, bool pdl, cudaStream_t stream) {
-  constexpr std::int64_t kMostBlocks = 64;
+void launch_keep_routing(const KeepParams& params, int most_blocks, bool pdl, cudaStream_t stream) {
+  constexpr int kMostBlocks = 64;
   const Shape& shape = params.plan.shape;
   const std::int64_t entries = std::int64_t{shape.ranks} * shape.max_tokens * shape.top_k;
-  const auto blocks = static_cast<int>(std::clamp<std::int64_t>(entries / (4 * kThreads), 1, kMostBlocks));
+  const auto blocks =
+      static_cast<int>(std::clamp<std::int64_t>(entries / (4 * kThreads), 1, std::min(most_blocks, kMostBlocks)));
   launch(&keep_routing_kernel, params, {.blocks = blocks, .pdl = pdl}, stream);
 }
 

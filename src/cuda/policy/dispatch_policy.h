@@ -209,8 +209,8 @@ constexpr DispatchPolicy policy_of_regime(Regime regime, const DeviceLimits& lim
 constexpr DispatchPolicy dispatch_policy(const DeviceLimits& limits, const Problem& problem) {
   const Regime regime = dispatch_regime(limits, problem);
   DispatchPolicy policy = policy_of_regime(regime, limits, problem);
-  policy.roles.triggers_early =
-      !problem.receives && policy.pdl && regime != Regime::few_tokens && regime != Regime::few_blocks;
+  const bool is_early = !problem.receives && policy.pdl && regime != Regime::few_tokens;
+  policy.roles.triggers_early = is_early && regime != Regime::few_blocks && !has_few_blocks(limits);
   return policy;
 }
 

@@ -78,7 +78,7 @@ void LeftRouting::leave(const Ticket& ticket, const RowsOut& out) {
   params.header.has_weights = ticket.has_weights ? 1 : 0;
   params.header.row_room = room_of(out).rows + 1;  // RowRoom::kAll becomes 0
   params.to = out.handle;
-  launch_keep_routing(params, state_.kernels_are_alone(), state_.stream());
+  launch_keep_routing(params, state_.most_small_blocks(), state_.kernels_are_alone(), state_.stream());
 }
 
 // From the first handle on whose dispatch may have had no room for some rows, a replay that copies its handle says how

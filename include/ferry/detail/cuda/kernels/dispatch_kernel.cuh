@@ -16,12 +16,15 @@
 namespace ferry::cuda {
 
 // I17: a routing block publishes nothing of a handle that is wrong. Message senders may have sent by then, which no
-// rank reads: without its tables there is no round.
+// rank reads: without its tables there is no round. I22: meanwhile the last warp of the first block tells the other
+// ranks of the call. The barrier puts that before the tables.
 template <DeviceFabric F>
 __device__ bool check_replay(const DispatchBlock& b) {
-  if (b.p.replay.handle == nullptr) return true;
-  return b.all.all(b.all.thread() >= 32 || is_as_wanted(b.p.replay, b.p.plan, b.all.thread()) ||
-                   check_handle<F>(b.p.replay, b.p.plan, b.p.links));
+  const HandleCheck& c = b.p.replay;
+  if (c.handle == nullptr) return true;
+  if (b.index() == 0 && b.all.thread() >= kThreads - 32) tell_call<F>(c, b.p.plan, b.p.links, b.epoch);
+  return b.all.all(b.all.thread() >= 32 || is_as_wanted(c, b.p.plan, b.all.thread()) ||
+                   check_handle<F>(c, b.p.plan, b.p.links));
 }
 
 template <DeviceFabric F>
@@ -43,8 +46,6 @@ __device__ bool route_share(DispatchBlock& b, F& fabric) {
     if (ok) builder.publish(fabric, PeerCounter<typename F::Reach>(b.shared.bytes, 0, b.p.stats.bytes));
   }
   ok = b.all.all(ok);
-  if (ok && b.p.replay.handle != nullptr && b.index() == 0 && b.all.thread() < 32)
-    tell_call<F>(b.p.replay, b.p.plan, b.p.links, b.epoch);
   end_step(b.p.step_times, KernelStep::route, b.all);
   return ok;
 }

@@ -22,7 +22,6 @@ __device__ inline RowStarts fetch_row_starts(const ScalesParams& p, std::uint32_
 
 static __global__ void __launch_bounds__(kThreads, 2) scales_kernel(const __grid_constant__ ScalesParams p) {
   extern __shared__ __align__(16) std::byte scales_memory[];
-  ptx::let_next_kernel_launch();  // it waits for the end of this one
   ptx::await_earlier_kernels();
   const Epoch epoch = load_relaxed(p.state->dispatched);
   const bool broken = load_relaxed(p.state->failed) != 0;

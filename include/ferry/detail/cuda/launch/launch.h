@@ -118,7 +118,7 @@ void launch_with_late_weights(const LateParams& params, int most_blocks, cudaStr
 
 // Loads the kernel of dispatches that leave a handle on the current device.
 void prepare_keep_routing();
-void launch_keep_routing(const KeepParams& params, bool pdl, cudaStream_t stream);
+void launch_keep_routing(const KeepParams& params, int most_blocks, bool pdl, cudaStream_t stream);
 
 // Loads the kernels of dispatches with a handle where some rank is masked on the current device.
 void prepare_masked_sources();

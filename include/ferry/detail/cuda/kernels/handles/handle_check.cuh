@@ -121,17 +121,16 @@ __device__ __noinline__ bool check_handle(const HandleCheck& c, const Plan& plan
   const HandleHeader header = *kept_routing_at(plan, c.handle).header;
   return is_good_handle<F>(c, plan, links, header, has_older_mask(c, plan, lane));
 }
-// A warp of the rank, once in a call: compares what the others said (I22), and says what this rank's call is. Where
-// another rank gave another handle it ends the exchange, and every wait of the kernel sees that. It says its word in
-// that case, too: the round may have ended at the others, who then look at words only.
+// A warp of the rank, once in a call, before the rank publishes anything of it: compares what the others said (I22),
+// and then says what this rank's call is. So another rank that has ended this call has the word, and finds it when it
+// looks in its next call. Where another handle was given it ends the exchange, and every wait of the kernel sees that.
 template <DeviceFabric F>
 __device__ __noinline__ void tell_call(const HandleCheck& c, const Plan& plan, const PeerLinks& links, Epoch number) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const CallComparison calls(links, lane);
   const CallWords next = words_of_call(c, number, kept_routing_at(plan, c.handle).header->routing);
-  const OtherHandle other = calls.with(next);
+  F::Waits::end_for_other_handle(links, calls.with(next));  // it has looked: its branch needs what was loaded
   say_call<F>(plan, links, next, lane);
-  F::Waits::end_for_other_handle(links, other);
 }
 
 }  // namespace ferry::cuda
