@@ -1,4 +1,4 @@
-"""Runs a function on ranks that share a group: threads of this process, or processes with a group of gloo."""
+"""Runs a function on ranks that share a group: threads of this process, on CPUs or GPUs, or processes with a group of gloo."""
 
 from __future__ import annotations
 
@@ -19,6 +19,35 @@ def on_threads(ranks: int, body: Callable[..., Any], *args: Any) -> list[Any]:
     """body(group, rank, ranks, *args) on each rank. The group is a ferry.World, which Buffer takes, too."""
     os.environ["FERRY_DEEPEP_DEADLINE"] = DEADLINE
     return ferry.run_ranks(ranks, lambda world: body(world, world.rank, ranks, *args))
+
+
+def why_no_gpus() -> str | None:
+    """Why nothing can run on GPUs here."""
+    if not ferry.has_cuda():
+        return "this build has no GPU ranks"
+    return None if ferry.cuda_devices() else "no GPU was found"
+
+
+def on_gpus(body: Callable[..., Any], *args: Any) -> None:
+    """on_threads with a GPU for each of two ranks, or for one, each on a stream of its own."""
+    os.environ["FERRY_DEEPEP_DEADLINE"] = DEADLINE
+    worlds = ferry.cuda_worlds(min(2, ferry.cuda_devices()))
+
+    def on_gpu(world: Any) -> None:
+        with torch.cuda.device(world.device), torch.cuda.stream(torch.cuda.Stream()):
+            # torch keeps this memory: what it asked CUDA for later could wait for the kernels of other ranks.
+            kept = [torch.empty(1 << size, dtype=torch.uint8, device=world.device) for size in [20] * 32 + [26]]
+            del kept
+            torch.cuda.current_stream().synchronize()
+            world.barrier()
+            body(world, world.rank, len(worlds), *args)
+            torch.cuda.current_stream().synchronize()
+
+    try:
+        ferry.run_worlds(worlds, on_gpu)
+    finally:
+        for world in worlds:
+            world.close()
 
 
 def on_processes(ranks: int, body: Callable[..., Any], *args: Any) -> None:

@@ -221,9 +221,12 @@ def test_gpus_from_one_thread(ahead):
         stream.synchronize()
     rows = [devices.on_gpu(results_of(layer, rank, arrivals), worlds[rank].device)
             for rank, arrivals in enumerate(all_arrivals)]
+    waited = [torch.zeros(2, dtype=torch.int64, device=world.device) for world in worlds]
     for index in range(2):
         torch.cuda.synchronize(index)
-    sums = ferry.combine_all(exchanges, [dict(rows=one, stream=stream) for one, stream in zip(rows, streams)])
+    sums = ferry.combine_all(exchanges, [dict(rows=one, stream=stream, waited_ns=mine)
+                                         for one, stream, mine in zip(rows, streams, waited)])
     for stream in streams:
         stream.synchronize()
+    assert all(bool((mine >= 0).all()) for mine in waited)
     assert_sums([devices.on_host(one) for one in sums], layer)
