@@ -2,6 +2,7 @@
 // depends on the token, the k and the column, so that no two rows can be mistaken for each other.
 #include "conformance/rounds/scenario.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -106,9 +107,12 @@ std::vector<float> make_row_weights(const Scenario& scenario, int rank) {
   return weights;
 }
 
-// skip_a2a: tokens are replicated, so every rank gives what rank 0 gives.
-void replicate_first(test::Round& round) {
-  for (test::RankInput& in : round.ranks) in = round.ranks.front();
+// skip_a2a: tokens are replicated, so every rank gives the same: what the rank with the most tokens gives.
+void replicate_most(test::Round& round) {
+  const test::RankInput most =
+      *std::max_element(round.ranks.begin(), round.ranks.end(),
+                        [](const test::RankInput& a, const test::RankInput& b) { return a.num_tokens < b.num_tokens; });
+  for (test::RankInput& in : round.ranks) in = most;
 }
 
 void set_row_orders(const ScenarioSettings& settings, test::Round& round) {
@@ -131,7 +135,7 @@ void set_call(const ScenarioSettings& settings, test::Round& round) {
 // What must come of the round.
 void fill_outcome(Scenario& scenario) {
   const ScenarioSettings& settings = scenario.settings;
-  if (settings.options.skip_a2a) replicate_first(scenario.round);
+  if (settings.options.skip_a2a) replicate_most(scenario.round);
   set_row_orders(settings, scenario.round);
   for (int rank = 0; rank < settings.shape.ranks; ++rank) {
     std::int64_t capacity = test::worst_row_capacity(scenario.round, rank) + settings.spare_rows;
