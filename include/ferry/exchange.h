@@ -324,8 +324,8 @@ class Exchange {
   // exchange has no such format.
   const RowLayout& layout(int format = 0) const;
   const AnyFormat& format(int format = 0) const;  // throws as layout does
-  // The same view for as long as the exchange lives. Throws Error(unsupported) where the caller cannot read the slots:
-  // on a staged world of GPUs.
+  // The same view for as long as the exchange lives. On a staged world of GPUs it is of host memory, into which each
+  // dispatch in_place copies the slots; the first call, or the first such dispatch, allocates it.
   ArrivalSlots arrival_slots(int format = 0) const;
   int rank() const;
   std::size_t memory_bytes() const;  // symmetric memory of this rank; between release and restore what stays of it

@@ -77,8 +77,8 @@ class ExchangeSteps {
   // Throws where this backend leaves no handles.
   virtual void require_handles(const CheckContext& context) { refuse_handles(context); }
 
-  // The first slot for messages, of all copies; null where the caller cannot read it.
-  virtual const std::byte* arrival_slots() const { return nullptr; }
+  // The first slot for messages, of all copies, in memory that the caller can read. Always the same address.
+  virtual const std::byte* arrival_slots() = 0;
 
   // The two halves of a dispatch, and the two halves of its combine. `sent` is what send_back was given.
   virtual void send(const Ticket& ticket, const DispatchArgs& args) = 0;

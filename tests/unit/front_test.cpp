@@ -42,6 +42,7 @@ class JournalSteps final : public ExchangeSteps {
     EXPECT_EQ(journal_.inside, 1);
   }
   void check_combine_input(const CheckContext&, const Ticket&, const CombineInput&, const CombineArgs&) override {}
+  const std::byte* arrival_slots() override { return nullptr; }
   void send(const Ticket& ticket, const DispatchArgs&) override { note("send", ticket); }
   void receive(const Ticket& ticket, const RowsOut&) override { note("receive", ticket); }
   void send_back(const Ticket& ticket, const CombineArgs& args) override {

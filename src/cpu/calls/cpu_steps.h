@@ -48,9 +48,7 @@ class CpuSteps final : public ExchangeSteps {
   }
 
   void require_handles(const CheckContext&) override {}
-  const std::byte* arrival_slots() const override {
-    return rank_.fabric().local(rank_.plan().map.begin(HeapMap::kMessages));
-  }
+  const std::byte* arrival_slots() override { return rank_.fabric().local(rank_.plan().map.begin(HeapMap::kMessages)); }
 
   void send(const Ticket& ticket, const DispatchArgs& args) override {
     rank_.masks().begin_dispatch();

@@ -44,7 +44,7 @@ class CudaSteps final : public ExchangeSteps {
   // The kernels read handles, so the host knows nothing of them.
   std::optional<HandleFacts> read_handle(const CheckContext&, const std::byte*, Operation) override { return {}; }
   void require_handles(const CheckContext&) override {}
-  const std::byte* arrival_slots() const override { return state_.links().own + plan().map.begin(HeapMap::kMessages); }
+  const std::byte* arrival_slots() override { return state_.links().own + plan().map.begin(HeapMap::kMessages); }
 
   void send(const Ticket& ticket, const DispatchArgs& args) override;
   void receive(const Ticket& ticket, const RowsOut& rows) override;

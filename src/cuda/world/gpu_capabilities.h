@@ -11,12 +11,6 @@ struct GpuWorldIs {
   bool release = false;       // memory can be given back and its addresses kept
 };
 
-// Where ranks are staged, their callers cannot read the slots.
-constexpr RowOrders gpu_row_orders(const GpuWorldIs& world) {
-  if (world.staged) return {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded};
-  return {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
-}
-
 constexpr WorldCapabilities gpu_capabilities(const GpuWorldIs& world) {
   return {.device_memory = !world.staged,
           .remote_ranks = world.remote_ranks,
@@ -34,8 +28,7 @@ constexpr WorldCapabilities gpu_capabilities(const GpuWorldIs& world) {
           .late_weights = true,
           .dynamic_scales = true,
           .returned_weights = true,
-          .release = world.release,
-          .row_orders = gpu_row_orders(world)};
+          .release = world.release};
 }
 
 }  // namespace ferry::cuda

@@ -89,7 +89,7 @@ void few_in_turn(const Target& target, RowOrder order) {
 // Formats that align rows differently share handles of rows that have no alignment.
 void handles(const Target& target, Reduction reduction, std::uint64_t seed, RowOrder order = RowOrder::by_expert) {
   const Shape shape{3, 7, 3, 6, 64};
-  const int alignment = order == RowOrder::by_expert ? 8 : 0;
+  const int alignment = order == RowOrder::by_expert || order == RowOrder::in_place ? 8 : 0;
   const std::vector<ScenarioSettings> formats = in_each_format(shape, reduction, order, alignment);
   const HandleSequence sequence = make_handle_sequence(formats, seed, 24);
   on_ranks(target, shape.ranks, "handles in several formats", [&](World& world) {
@@ -209,7 +209,7 @@ void add_format_cases(Cases& cases) {
                        order == RowOrder::by_expert,
                        [reduction, order](const Target& target) { in_turn(target, reduction, order); }});
     }
-  for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded})
+  for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place})
     cases.push_back({std::string("formats/few_") + to_string(order), "the same, of few tokens", true,
                      [order](const Target& target) { few_in_turn(target, order); }});
   for (std::uint64_t seed = 1; seed <= 4; ++seed)
@@ -220,6 +220,8 @@ void add_format_cases(Cases& cases) {
   for (const RowOrder order : {RowOrder::padded, RowOrder::by_source})
     cases.push_back({std::string("formats/handles_") + to_string(order), "the same, of rows without alignment", true,
                      [order](const Target& target) { handles(target, Reduction::by_rank, 5, order); }});
+  cases.push_back({"formats/handles_in_place", "the same, where rows stay in their slots", true,
+                   [](const Target& target) { handles(target, Reduction::by_rank, 6, RowOrder::in_place); }});
   cases.push_back({"formats/statistics", "bytes of each format are counted", true, statistics});
   cases.push_back({"formats/refused", "formats that an exchange cannot have or does not have", true, refused});
   cases.push_back({"formats/differ", "ranks that take different formats are told so", true, differ_in_a_dispatch});

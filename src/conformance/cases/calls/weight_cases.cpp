@@ -104,7 +104,7 @@ void combine(Exchange& exchange, const Scenario& scenario, HandleMemory& handle,
 void new_weights(const Target& target, RowOrder order) {
   ScenarioSettings settings = settings_for("bf16", 40);
   settings.weights_at = WeightsAt::dispatch;
-  settings.options.row_orders = {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded};
+  settings.options.row_orders = {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
   settings.row_orders = {order};
   const Scenario first = make_scenario(settings);
   const Scenario second = with_other_weights(first, 41);
@@ -377,7 +377,7 @@ void add_weight_cases(Cases& cases) {
   cases.push_back({"weights/late_in_orders", "the same with rows in other orders", true, late_in_orders});
   cases.push_back({"weights/late_in_rounds", "the same in rounds of which some are given up", true, late_in_rounds});
   cases.push_back({"weights/late_with_handle", "the same with a handle", true, late_with_handle});
-  for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded})
+  for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place})
     cases.push_back({std::string("weights/replayed_") + to_string(order), "replays that are given new weights", true,
                      [order](const Target& target) { new_weights(target, order); }});
   cases.push_back({"weights/late_refused", "late weights that a combine cannot use", true, refused});

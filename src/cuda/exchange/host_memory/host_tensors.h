@@ -44,6 +44,7 @@ class HostTensors {
     kOverflow,
     kCumulativeCounts,
     kWaitedNs,
+    kGather,
     kRows,  // of the experts' output
     kBias,
     kSecondBias,

@@ -1,9 +1,11 @@
-// StagedSteps: the outputs of a dispatch that may be left out.
+// StagedSteps: the outputs of a dispatch that may be left out, and the slots of rows in_place.
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <vector>
 
 #include "cuda/exchange/host_memory/staged_steps.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
 namespace {
@@ -22,6 +24,7 @@ void for_each_array(const RowsOut& rows, const RowLayout& layout, const Visit& v
   visit(HostTensors::kOverflow, &RowsOut::overflow, DType::i32, {1});
   visit(HostTensors::kCumulativeCounts, &RowsOut::cumulative_counts, DType::i32, {groups});
   visit(HostTensors::kWaitedNs, &RowsOut::waited_ns, DType::i64, {sources});
+  visit(HostTensors::kGather, &RowsOut::gather, DType::i32, {capacity});
 }
 
 std::int64_t width_of(const RowScales& scales) {
@@ -84,6 +87,29 @@ void StagedSteps::bring_row_scales(const RowScales& to, std::int64_t rows) {
       const std::int64_t at = offset_of(to, row, column);
       std::memcpy(to.data + at, came.data() + at, width);
     }
+}
+
+const std::byte* StagedSteps::arrival_slots() { return host_slots(); }
+
+std::byte* StagedSteps::host_slots() {
+  if (slots_ == nullptr) slots_ = std::make_unique<std::byte[]>(steps_->plan().map.region_bytes(HeapMap::kMessages));
+  return slots_.get();
+}
+
+// The copy of the slots that `gather` names. Other ranks may write to the other copy meanwhile (I1).
+void StagedSteps::bring_slots(const RowsOut& rows) {
+  const HeapMap& map = steps_->plan().map;
+  const std::int32_t *begin = rows.gather, *end = begin + num_rows_;
+  const std::uint32_t slots_of_copy = map.message_slot(1, 0, 0);
+  const auto* named =
+      std::find_if(begin, end, [&](std::int32_t slot) { return static_cast<std::uint32_t>(slot) < 2 * slots_of_copy; });
+  if (named == end) return;  // no token came: all are -1
+  const std::size_t bytes = slots_of_copy * map.message_slot_bytes();
+  const std::size_t at = static_cast<std::uint32_t>(*named) / slots_of_copy * bytes;
+  cuda_check(cudaMemcpyAsync(host_slots() + at, steps_->arrival_slots() + at, bytes, cudaMemcpyDeviceToHost,
+                             tensors_.stream()),
+             "cudaMemcpyAsync");
+  tensors_.wait();
 }
 
 }  // namespace ferry::cuda

@@ -172,6 +172,7 @@ void StagedSteps::bring(const RowsOut& rows) {
   src_info_.clear();
   if (rows.src_info != nullptr)
     src_info_.assign(rows.src_info, rows.src_info + 2 * static_cast<std::size_t>(num_rows_));
+  if (rows.order == RowOrder::in_place) bring_slots(rows);
 }
 
 CombineArgs StagedSteps::on_device(const CombineArgs& args, int num_tokens) {

@@ -2,6 +2,7 @@
 // waits and copies the results back; the call throws what its kernels report.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -39,6 +40,7 @@ class StagedSteps final : public ExchangeSteps {
   std::optional<HandleFacts> read_handle(const CheckContext& context, const std::byte* handle,
                                          Operation operation) override;
   void require_handles(const CheckContext&) override {}
+  const std::byte* arrival_slots() override;
 
   void send(const Ticket& ticket, const DispatchArgs& args) override;
   void receive(const Ticket& ticket, const RowsOut& rows) override;
@@ -79,6 +81,8 @@ class StagedSteps final : public ExchangeSteps {
   void stage_more(const RowsOut& rows, RowsOut& staged);
   void bring_more(const RowsOut& rows);
   void bring_row_scales(const RowScales& to, std::int64_t rows);
+  std::byte* host_slots();
+  void bring_slots(const RowsOut& rows);
   Tensor sums_of(const CombineOut& sums, int num_tokens) const;
   Tensor returned_of(const CombineOut& sums, int num_tokens) const;
   Tensor waits_of(const CombineOut& sums) const;
@@ -95,6 +99,7 @@ class StagedSteps final : public ExchangeSteps {
   CombineArgs sent_;                    // on the device, of the newest send_back
   std::vector<std::int32_t> src_info_;  // of the newest dispatch
   std::uint32_t num_rows_ = 0;
+  std::unique_ptr<std::byte[]> slots_;  // of all copies, as HeapMap::kMessages; null until somebody needs them
 };
 
 }  // namespace ferry::cuda
