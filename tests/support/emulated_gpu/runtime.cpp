@@ -1,5 +1,6 @@
 // The runtime of emulated GPUs: memory is the host's, streams and kernels are the machine's.
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -7,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -53,9 +53,26 @@ cudaError_t say(cudaError_t status) {
 }
 bool is_device(int device) { return device >= 0 && device < state().gpus.count; }
 
+// Pages with a page before and one behind that nobody may touch: who does gets SIGSEGV. Memory ends where they end.
+struct Pages {
+  static constexpr std::size_t kPage = 4096;
+  explicit Pages(std::size_t bytes) : of_memory(round_up(std::max<std::size_t>(bytes, 1), kAlignment)) {}
+  std::size_t bytes() const { return round_up(of_memory, kPage) + 2 * kPage; }
+  std::size_t offset() const { return bytes() - kPage - of_memory; }
+  static std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+  std::size_t of_memory;
+};
+
 cudaError_t allocate(void** memory, std::size_t bytes, int device) {
-  *memory = ::operator new (std::max<std::size_t>(bytes, 1), std::align_val_t{kAlignment}, std::nothrow);
-  if (*memory == nullptr) return say(cudaErrorMemoryAllocation);
+  const Pages pages(bytes);
+  void* const begin = mmap(nullptr, pages.bytes(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (begin == MAP_FAILED) return say(cudaErrorMemoryAllocation);
+  std::byte* const first = static_cast<std::byte*>(begin) + Pages::kPage;
+  if (mprotect(first, pages.bytes() - 2 * Pages::kPage, PROT_READ | PROT_WRITE) != 0) {
+    munmap(begin, pages.bytes());
+    return say(cudaErrorMemoryAllocation);
+  }
+  *memory = static_cast<std::byte*>(begin) + pages.offset();
   std::memset(*memory, kGarbage, bytes);
   const std::lock_guard lock(state().guard);
   state().memory[static_cast<const std::byte*>(*memory)] = {bytes, device};
@@ -63,12 +80,17 @@ cudaError_t allocate(void** memory, std::size_t bytes, int device) {
 }
 cudaError_t release(void* memory) {
   if (memory == nullptr) return cudaSuccess;
+  std::size_t bytes = 0;
   {
     const std::lock_guard lock(state().guard);
-    if (state().memory.erase(static_cast<const std::byte*>(memory)) == 0) return say(cudaErrorInvalidValue);
+    const auto found = state().memory.find(static_cast<const std::byte*>(memory));
+    if (found == state().memory.end()) return say(cudaErrorInvalidValue);
+    bytes = found->second.bytes;
+    state().memory.erase(found);
   }
-  ::operator delete (memory, std::align_val_t{kAlignment});
-  return cudaSuccess;
+  const Pages pages(bytes);
+  return munmap(static_cast<std::byte*>(memory) - pages.offset(), pages.bytes()) == 0 ? cudaSuccess
+                                                                                      : say(cudaErrorInvalidValue);
 }
 
 // The default stream of a device is one for all threads.

@@ -31,7 +31,7 @@ static __global__ void __launch_bounds__(kThreads) fit_rows_kernel(const __grid_
   fit_starts(p, room, threads);
   const Shape& shape = p.plan.shape;
   for (int source = 0; source < shape.ranks; ++source) {
-    const int tokens = min(static_cast<int>(p.from.starts.tokens[source]), shape.max_tokens);
+    const int tokens = max(0, min(static_cast<int>(p.from.starts.tokens[source]), shape.max_tokens));
     const std::size_t first = static_cast<std::size_t>(source) * static_cast<std::size_t>(shape.max_tokens) *
                               static_cast<std::size_t>(shape.top_k);
     for (int i = threads.index; i < tokens * shape.top_k; i += threads.count) {
