@@ -1,7 +1,12 @@
-// How many kernels a dispatch is in a captured graph, and its combine in the same one (docs/row-orders.md).
+// How many kernels a dispatch is in a captured graph, and its combine in the same one (docs/row-orders.md,
+// docs/weights.md).
 #include <gmock/gmock.h>
 
+#include <functional>
+#include <string>
+
 #include "conformance/rounds/rank_round.h"
+#include "cuda/exchange/plan/kernel_plan.h"
 #include "ferry/cuda/cuda_world.h"
 #include "gpu/device_round.h"
 #include "gpu/stream.h"
@@ -26,28 +31,47 @@ std::size_t nodes_of(cudaStream_t stream, const Enqueue& enqueue) {
   return nodes;
 }
 
-// Captures a dispatch and a combine of one rank and compares the nodes of the graph.
-void expect_nodes(RowOrders orders, RowOrder order, std::size_t of_dispatch, const char* results = "bf16") {
+struct Nodes {
+  std::size_t of_dispatch;
+  std::size_t of_combine;
+};
+
+conformance::ScenarioSettings settings_of(RowOrders orders, RowOrder order) {
   conformance::ScenarioSettings settings;
   settings.shape = {1, 4, 2, 8, 64};
   settings.options = conformance::options_for("mxfp8");
   settings.options.row_orders = orders;
-  settings.options.result_format = format_named(results);
   settings.row_orders = {order};
+  return settings;
+}
+
+// Captures a dispatch and a combine of one rank and compares the nodes of the graph.
+void expect_nodes(const conformance::ScenarioSettings& settings, const Nodes& expected, const std::string& name) {
   const conformance::Scenario scenario = conformance::make_scenario(settings);
   run_cuda_ranks(1, false, [&](World& world) {
     const Stream stream(0);
-    const CallOptions call{.stream = stream.get()};
+    const CallOptions call{.stream = stream.get(), .max_blocks = settings.max_blocks};
     Exchange exchange(world, settings.shape, settings.options);
     DeviceRound round(scenario, 0);
-    EXPECT_EQ(nodes_of(stream.get(), [&] { exchange.dispatch(round.in, round.out, call); }), of_dispatch)
-        << to_string(order) << " of " << to_string(orders);
+    EXPECT_EQ(nodes_of(stream.get(), [&] { exchange.dispatch(round.in, round.out, call); }), expected.of_dispatch)
+        << name;
     const auto pair = [&] {
       exchange.dispatch(round.in, round.out, call);
       exchange.combine(round.combine_in, round.combine_out, call);
     };
-    EXPECT_EQ(nodes_of(stream.get(), pair), of_dispatch + 1) << to_string(order) << " of " << to_string(orders);
+    EXPECT_EQ(nodes_of(stream.get(), pair), expected.of_dispatch + expected.of_combine) << name;
   });
+}
+void expect_nodes(RowOrders orders, RowOrder order, std::size_t of_dispatch, const char* results = "bf16") {
+  conformance::ScenarioSettings settings = settings_of(orders, order);
+  settings.options.result_format = format_named(results);
+  expect_nodes(settings, {of_dispatch, 1}, std::string(to_string(order)) + " of " + to_string(orders));
+}
+void expect_nodes_with(const char* what, const Nodes& expected,
+                       const std::function<void(conformance::ScenarioSettings&)>& change) {
+  conformance::ScenarioSettings settings = settings_of(kUsualRowOrders, RowOrder::by_expert);
+  change(settings);
+  expect_nodes(settings, expected, what);
 }
 
 TEST(EmulatedGraphs, HaveAsFewKernelsAsTheOrderOfRowsNeeds) {
@@ -61,6 +85,28 @@ TEST(EmulatedGraphs, HaveAsFewKernelsAsTheOrderOfRowsNeeds) {
   expect_nodes(kAllOrders, RowOrder::by_source, 3);
   expect_nodes(kAllOrders, RowOrder::padded, 3);
   expect_nodes(kAllOrders, RowOrder::in_place, 3);
+  EXPECT_EQ(emulated::failure(), "");
+}
+
+TEST(EmulatedGraphs, HaveAsFewKernelsAsTheOptionsNeed) {
+  using Settings = conformance::ScenarioSettings;
+  emulated::set_gpus({});
+  emulated::reset({});
+  expect_nodes_with("bias", {1, 1}, [](Settings& s) { s.num_bias = 2; });
+  expect_nodes_with("late weights", {1, 4}, [](Settings& s) {
+    s.options.late_weights = true;
+    s.weights_at = conformance::WeightsAt::combine;
+  });
+  expect_nodes_with("narrow weights", {2, 1}, [](Settings& s) { s.weight_dtype = DType::bf16; });
+  expect_nodes_with("weights home", {1, 3}, [](Settings& s) { s.options.returns_weights = true; });
+  expect_nodes_with("zero padding", {2, 1}, [](Settings& s) { s.zero_padding = true; });
+  emulated::set_gpus({.multiprocessors = 8});
+  expect_nodes_with("few blocks", {1, 1}, [](Settings& s) { s.max_blocks = cuda::kLeastBlocks; });
+  expect_nodes_with("few blocks and many tokens, whose scales a kernel of their own stores", {2, 1}, [](Settings& s) {
+    s.shape = {1, 5, 2, 600, 1024};
+    s.options = conformance::options_for("fp8_block128");
+    s.max_blocks = cuda::kLeastBlocks;
+  });
   EXPECT_EQ(emulated::failure(), "");
 }
 
