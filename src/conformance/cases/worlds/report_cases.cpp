@@ -229,11 +229,13 @@ void statistics(const Target& target) {
   });
 }
 
-// A rank that is only slow is waited for, and the wait is counted in both directions.
+// A rank that is only slow is waited for, and the wait is counted in both directions. All ranks begin together, and far
+// less than the slow one sleeps is asked for: on a busy machine the others may begin late, too.
 void wait_for_a_slow_rank(const Target& target, bool shared_expert) {
   constexpr Shape kShape{4, 10, 3, 9, 64};
   constexpr int kSlow = 2;
-  constexpr std::chrono::milliseconds kLate{150};
+  constexpr std::chrono::milliseconds kLate{400};
+  constexpr std::uint64_t kLeastNs = 20'000'000;
   ScenarioSettings settings;
   settings.shape = kShape;
   settings.options = options_for("bf16", Reduction::by_rank);
@@ -242,17 +244,19 @@ void wait_for_a_slow_rank(const Target& target, bool shared_expert) {
   on_ranks(target, kShape.ranks, "a slow rank", [&](World& world) {
     Exchange exchange(world, kShape, settings.options);
     RankRound round(scenario, world.rank());
+    world.barrier();
     if (world.rank() == kSlow) std::this_thread::sleep_for(kLate);
     run_dispatch(exchange, round, Form::split);
     round.check_rows();
     const std::uint64_t in_dispatch = exchange.stats().waited_ns[kSlow];
+    world.barrier();
     if (world.rank() == kSlow) std::this_thread::sleep_for(kLate);
     run_combine(exchange, round, Form::split);
     round.check_tokens();
     const std::uint64_t in_combine = exchange.stats().waited_ns[kSlow] - in_dispatch;
     for (const std::uint64_t waited : {in_dispatch, in_combine})
-      if (world.rank() != kSlow && waited < 50'000'000)
-        throw Failure(world.rank(), "Stats::waited_ns of the slow rank, in dispatch and in combine", "at least 50 ms",
+      if (world.rank() != kSlow && waited < kLeastNs)
+        throw Failure(world.rank(), "Stats::waited_ns of the slow rank, in dispatch and in combine", "at least 20 ms",
                       std::to_string(in_dispatch) + " and " + std::to_string(in_combine) + " ns");
   });
 }
