@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
+#include <thread>
+#include <thread>
 
 #include "conformance/rounds/rank_round.h"
 #include "conformance/suite.h"
@@ -121,27 +123,30 @@ void stop_while_others_wait(bool last_at_barrier) {
   throw std::runtime_error("misses no rank");
 }
 
-void abort_while_others_wait() {
-  const auto world = make_process_world();
-  const Scenario scenario = scenario_of(world->size());
-  Exchange exchange(*world, scenario.settings.shape, scenario.settings.options);
+void abort_while_others_wait(World& world, Exchange& exchange, const Scenario& scenario) {
   run_round(exchange, scenario, Form::split);
-  if (world->rank() == kLostProcess) {
-    world->abort("out of patience");
-    world->barrier({}, std::chrono::milliseconds(1));
+  if (world.rank() == kLostProcess) {
+    world.abort("out of patience");
+    world.barrier({}, std::chrono::milliseconds(1));
     return;
   }
-  if (world->rank() == 0) return world->barrier({}, kAnHour);
+  if (world.rank() == 0) return world.barrier({}, kAnHour);
   run_round(exchange, scenario, Form::split);
 }
 
-// Every rank finds the abort; the others stay until all have.
+// Every rank finds the abort. A rank that has found it keeps its exchange for a while: one that is destroyed says so to
+// the others, who may not have looked for the abort yet.
 void expect_abort() {
+  constexpr std::chrono::milliseconds kUntilAllHave{500};
+  const auto world = make_process_world();
+  const Scenario scenario = scenario_of(world->size());
+  Exchange exchange(*world, scenario.settings.shape, scenario.settings.options);
   try {
-    abort_while_others_wait();
+    abort_while_others_wait(*world, exchange, scenario);
   } catch (const Aborted& error) {
     require(error.record().missing_rank == kLostProcess, std::string("names another rank: ") + error.what());
     require(error.reason() == "out of patience", std::string("gives another reason: ") + error.what());
+    std::this_thread::sleep_for(kUntilAllHave);
     return;
   }
   throw std::runtime_error("found no abort");
