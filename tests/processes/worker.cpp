@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <thread>
-#include <thread>
 
 #include "conformance/rounds/rank_round.h"
 #include "conformance/suite.h"
