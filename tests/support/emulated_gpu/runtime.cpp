@@ -33,6 +33,7 @@ struct State {
   std::mutex guard;
   Gpus gpus;
   std::map<const std::byte*, Allocation> memory;
+  std::multimap<std::size_t, std::byte*> given_back;  // pages, by their bytes
   std::map<Stream*, std::shared_ptr<Stream>> streams;
   std::map<const void*, int> shared_limits;      // of kernels
   std::set<std::pair<int, const void*>> loaded;  // kernels by device
@@ -63,34 +64,44 @@ struct Pages {
   std::size_t of_memory;
 };
 
+// Null where the system has none. Pages that were given back come first.
+std::byte* take_pages(const Pages& pages) {
+  {
+    const std::lock_guard lock(state().guard);
+    if (const auto found = state().given_back.find(pages.bytes()); found != state().given_back.end())
+      return state().given_back.extract(found).mapped();
+  }
+  void* const begin = mmap(nullptr, pages.bytes(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (begin == MAP_FAILED) return nullptr;
+  std::byte* const first = static_cast<std::byte*>(begin) + Pages::kPage;
+  if (mprotect(first, pages.bytes() - 2 * Pages::kPage, PROT_READ | PROT_WRITE) == 0)
+    return static_cast<std::byte*>(begin);
+  munmap(begin, pages.bytes());
+  return nullptr;
+}
+
 cudaError_t allocate(void** memory, std::size_t bytes, int device) {
   const Pages pages(bytes);
-  void* const begin = mmap(nullptr, pages.bytes(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (begin == MAP_FAILED) return say(cudaErrorMemoryAllocation);
-  std::byte* const first = static_cast<std::byte*>(begin) + Pages::kPage;
-  if (mprotect(first, pages.bytes() - 2 * Pages::kPage, PROT_READ | PROT_WRITE) != 0) {
-    munmap(begin, pages.bytes());
-    return say(cudaErrorMemoryAllocation);
-  }
-  *memory = static_cast<std::byte*>(begin) + pages.offset();
+  std::byte* const begin = take_pages(pages);
+  if (begin == nullptr) return say(cudaErrorMemoryAllocation);
+  *memory = begin + pages.offset();
   std::memset(*memory, kGarbage, bytes);
   const std::lock_guard lock(state().guard);
   state().memory[static_cast<const std::byte*>(*memory)] = {bytes, device};
   return cudaSuccess;
 }
+// cudaFree of a GPU waits for kernels, and this one does not. So the pages stay: a kernel may still write there.
 cudaError_t release(void* memory) {
   if (memory == nullptr) return cudaSuccess;
-  std::size_t bytes = 0;
-  {
-    const std::lock_guard lock(state().guard);
-    const auto found = state().memory.find(static_cast<const std::byte*>(memory));
-    if (found == state().memory.end()) return say(cudaErrorInvalidValue);
-    bytes = found->second.bytes;
-    state().memory.erase(found);
-  }
-  const Pages pages(bytes);
-  return munmap(static_cast<std::byte*>(memory) - pages.offset(), pages.bytes()) == 0 ? cudaSuccess
-                                                                                      : say(cudaErrorInvalidValue);
+  const std::lock_guard lock(state().guard);
+  const auto found = state().memory.find(static_cast<const std::byte*>(memory));
+  if (found == state().memory.end()) return say(cudaErrorInvalidValue);
+  const Pages pages(found->second.bytes);
+  state().memory.erase(found);
+  std::byte* const begin = static_cast<std::byte*>(memory) - pages.offset();
+  madvise(begin, pages.bytes(), MADV_DONTNEED);
+  state().given_back.emplace(pages.bytes(), begin);
+  return cudaSuccess;
 }
 
 // The default stream of a device is one for all threads.
