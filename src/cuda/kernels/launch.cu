@@ -105,6 +105,12 @@ std::size_t dispatch_shared_bytes(const Plan& plan, int teams) {
   return kDispatchSharedBytes + HeapMap::whole_lines(std::max({buffers, routing_bytes(plan), row_start_bytes(plan)}));
 }
 
+std::size_t by_source_shared_bytes(const Plan& plan, int teams) {
+  const std::size_t places = static_cast<std::size_t>(place_words(plan)) * sizeof(std::uint32_t);
+  return std::max(dispatch_shared_bytes(plan, teams),
+                  kDispatchSharedBytes + HeapMap::whole_lines(std::max(places, sizeof(TokenListMemory))));
+}
+
 std::size_t combine_shared_bytes(const Plan& plan) {
   const std::size_t buffers =
       static_cast<std::size_t>(combine_buffer_teams(plan)) * HeapMap::whole_lines(plan.map.result_bytes());

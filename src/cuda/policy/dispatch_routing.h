@@ -14,7 +14,7 @@ namespace ferry::cuda {
 inline constexpr double kTimeOfSentByte = 2.2;  // log: Few blocks; cuda_2xh200.jsonl:224-243 (before: 174-183)
 constexpr int senders_by_time(int blocks, const Problem& problem, double time_of_sent_byte = kTimeOfSentByte) {
   const double sent = time_of_sent_byte * (2.0 * problem.hidden + expected_ranks(problem) * problem.message_bytes);
-  const double received = (expected_ranks(problem) + expected_rows(problem)) * problem.message_bytes;
+  const double received = (expected_ranks(problem) + written_rows(problem)) * problem.message_bytes;
   const double part = blocks * sent / std::max(1.0, sent + received);
   const int whole = static_cast<int>(part);
   return part - whole < 0.5 ? whole : whole + 1;

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ferry/row_order.h"
+
 namespace ferry::cuda {
 
 // How many blocks of a kernel a device can hold at once.
@@ -44,12 +46,13 @@ struct Problem {
   int message_bytes = 0;
   int groups = 0;  // of rows at this rank
   int top_k = 1;
-  double local_fraction = 1;      // of a token's experts, those in this world: with skip_a2a, this rank's
-  int scale_words = 0;            // of a row that the scales kernel can store (scattered_scale_words)
-  bool has_remote_ranks = false;  // some ranks are reached by puts only
-  bool exact = false;             // every row is a result
-  bool has_pipeline = false;      // there is a combine kernel whose rows come through shared memory
-  bool can_pair_blocks = false;   // two blocks of dispatch can be one thread block
+  double local_fraction = 1;             // of a token's experts, those in this world: with skip_a2a, this rank's
+  RowOrder order = RowOrder::by_expert;  // of the rows that a dispatch writes
+  int scale_words = 0;                   // of a row that the scales kernel can store (scattered_scale_words)
+  bool has_remote_ranks = false;         // some ranks are reached by puts only
+  bool exact = false;                    // every row is a result
+  bool has_pipeline = false;             // there is a combine kernel whose rows come through shared memory
+  bool can_pair_blocks = false;          // two blocks of dispatch can be one thread block
 };
 
 // What bounds a call. A policy has one function for each regime; dispatch_regime and combine_regime choose it.
@@ -99,6 +102,11 @@ constexpr double expected_peers(const Problem& problem) {
 }
 // Rows of a token at all ranks of this world.
 constexpr double expected_rows(const Problem& problem) { return problem.top_k * problem.local_fraction; }
+// The same of those that a dispatch writes.
+constexpr double written_rows(const Problem& problem) {
+  return problem.order == RowOrder::by_source ? expected_ranks(problem) * problem.local_fraction
+                                              : expected_rows(problem);
+}
 // Results of a token.
 constexpr double expected_results(const Problem& problem) {
   return problem.exact ? problem.top_k : expected_ranks(problem);

@@ -28,8 +28,8 @@ TracedKernelKind kind_of(Halves halves, TracedKernelKind both, TracedKernelKind 
 }
 
 DispatchKernel kernel_of(const TokensToSend* in, const RowsOut* out) {
-  if (out != nullptr && !TokenKernels::can_fuse(*out)) return DispatchKernel::receives;
-  return in != nullptr && in->args.is_encoded() ? DispatchKernel::given_rows : DispatchKernel::encodes;
+  if (in != nullptr) return in->args.is_encoded() ? DispatchKernel::given_rows : DispatchKernel::encodes;
+  return out->order != RowOrder::by_expert || out->may_overflow ? DispatchKernel::receives : DispatchKernel::encodes;
 }
 
 // Rows or bias, or sums where they are given, are f16. Such combines have kernels of their own.
@@ -108,23 +108,24 @@ void TokenKernels::launch_dispatch(const Ticket& ticket, const std::uint8_t* mas
                                    const RowsOut* out) const {
   const ExchangeKernels& kernels = state_.kernels();
   const DispatchKernel which = kernel_of(in, out);
+  const RowOrder order = out != nullptr ? out->order : RowOrder::by_expert;
   const DispatchLaunch launch = state_.format().kernel_plan.dispatch(
-      ticket.num_tokens, {.sends = in != nullptr, .receives = out != nullptr}, which, state_.max_blocks());
+      ticket.num_tokens, {.sends = in != nullptr, .receives = out != nullptr}, which, order, state_.max_blocks());
   DispatchParams params = dispatch_params(ticket, masked, launch, in, out);
   log_launch(state_.rank(), "dispatch", ticket.num_tokens, launch.policy);
   if (which == DispatchKernel::receives) {
     kernels.receive.receive(params, launch.policy, state_.stream());
     pad_masked(ticket, masked, out);
   } else {
-    // The scales kernel finds a row's message by its src_info.
-    const bool scales_follow =
-        launch.scales_follow && out != nullptr && params.out.stores_scales && out->src_info != nullptr;
+    // The scales kernel finds a row's message by its src_info, and knows rows by_expert.
+    const bool scales_follow = launch.scales_follow && out != nullptr && order == RowOrder::by_expert &&
+                               params.out.stores_scales && out->src_info != nullptr;
     if (scales_follow) params.out.stores_scales = false;
     const DispatchLauncher& launcher = which == DispatchKernel::given_rows ? kernels.given_rows : kernels.dispatch;
     launcher.launch(params, launch.policy, state_.stream());
     pad_masked(ticket, masked, out);
     if (scales_follow) launch_scales_kernel(*out);
-    if (in != nullptr && state_.plan().map.has_token_lists())
+    if (in != nullptr && !lists_and_lays_out(params) && state_.plan().map.has_token_lists())
       kernels.receive.list_tokens({params.plan, params.links, in->args.num_tokens, state_.counters().bytes},
                                   launch.policy, state_.stream());
   }

@@ -32,17 +32,20 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
       local_fraction_(static_cast<double>(plan.shape.experts) / shape.experts) {
   const auto most_shared =
       static_cast<std::size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index));
-  const std::size_t for_dispatch = dispatch_shared_bytes(plan_, dispatch_buffer_teams(plan_));
+  const bool has_by_source = plan_.map.has_token_lists();
+  const int buffer_teams = dispatch_buffer_teams(plan_);
+  const std::size_t for_dispatch =
+      has_by_source ? by_source_shared_bytes(plan_, buffer_teams) : dispatch_shared_bytes(plan_, buffer_teams);
   const std::size_t needed = std::max(for_dispatch, combine_shared_bytes(plan_));
   if (needed > most_shared)
     refuse(ErrorKind::unsupported, rank,
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
            to_string(shape), needed, device.index, most_shared);
   has_pipeline_ = kernels.combine.has_pipeline && combine_pipeline_bytes() <= most_shared;
-  const auto load = [for_dispatch](const DispatchLauncher& launcher) {
+  const auto load = [=](const DispatchLauncher& launcher) {
     LoadedKernel kernel;
-    kernel.can_pair_blocks = launcher.prepare_paired(kThreads, for_dispatch);
-    kernel.blocks_per_multiprocessor = launcher.prepare(kThreads, for_dispatch);
+    kernel.can_pair_blocks = launcher.prepare_paired(kThreads, for_dispatch, has_by_source);
+    kernel.blocks_per_multiprocessor = launcher.prepare(kThreads, for_dispatch, has_by_source);
     return kernel;
   };
   dispatch_ = load(kernels.dispatch);
@@ -101,7 +104,8 @@ int KernelPlan::most_small_blocks(int max_blocks) const {
   return max_blocks > 0 ? std::min(blocks, max_blocks) : blocks;
 }
 
-DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, DispatchKernel which, int max_blocks) const {
+DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, DispatchKernel which, RowOrder order,
+                                    int max_blocks) const {
   const LoadedKernel& kernel = which == DispatchKernel::given_rows ? given_rows_ : dispatch_;
   DispatchLaunch launch{};
   launch.counts_all = one_block_counts_all(num_tokens, plan_.shape.top_k, routing_words_);
@@ -119,6 +123,7 @@ DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, DispatchKerne
                         .groups = plan_.groups(),
                         .top_k = plan_.shape.top_k,
                         .local_fraction = local_fraction_,
+                        .order = order,
                         .scale_words = scale_words_,
                         .has_remote_ranks = plan_.map.has_remote_ranks(),
                         .can_pair_blocks = kernel.can_pair_blocks && which != DispatchKernel::receives};
@@ -129,7 +134,9 @@ DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, DispatchKerne
   launch.parts_per_routing_block = parts_per_routing_block(problem, std::max(1, roles.table_blocks()));
   launch.scales_follow = stores_scales_last(most, problem, launch.policy.thread_blocks());
   const int teams = halves.sends ? kThreads / roles.send_team_threads : 0;
-  launch.block_bytes = static_cast<std::uint32_t>(dispatch_shared_bytes(plan_, teams));
+  const bool is_whole_by_source = halves.sends && halves.receives && order == RowOrder::by_source;
+  launch.block_bytes = static_cast<std::uint32_t>(is_whole_by_source ? by_source_shared_bytes(plan_, teams)
+                                                                     : dispatch_shared_bytes(plan_, teams));
   return launch;
 }
 

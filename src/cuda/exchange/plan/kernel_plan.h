@@ -72,7 +72,8 @@ class KernelPlan {
   KernelPlan(const RankDevice& device, int rank, const Shape& shape, const ExchangeOptions& options, const Plan& plan,
              const ExchangeKernels& kernels);
 
-  DispatchLaunch dispatch(int num_tokens, Halves halves, DispatchKernel which, int max_blocks) const;
+  // `order`: of the rows, where the kernel receives.
+  DispatchLaunch dispatch(int num_tokens, Halves halves, DispatchKernel which, RowOrder order, int max_blocks) const;
   CombineLaunch combine(int num_tokens, Halves halves, SumTypes types, int max_blocks) const;
   DeviceLimits scales_limits(int max_blocks) const { return limits(scales_, max_blocks); }
 

@@ -104,10 +104,13 @@ __device__ bool route_and_send(DispatchBlock& b, F& fabric) {
   return ok;
 }
 
-template <class Maker, DeviceFabric F>
+template <class Maker, DeviceFabric F, RowOrder kOrder>
 __device__ void play_roles(DispatchBlock& b) {
   F fabric(b.p.links, b.p.plan, b.p.plan.map.message_bytes());
-  if (route_and_send<Maker>(b, fabric) && b.receives()) lay_out_share(b, fabric);
+  if (!route_and_send<Maker>(b, fabric) || !b.receives()) return;
+  if constexpr (kOrder == RowOrder::by_source)
+    if (!list_share<F>(b)) return;
+  lay_out_share<F, kOrder>(b, fabric);
 }
 
 // One thread, at the end of a block: the value lies in device memory, and no message waits for this look at it.
@@ -119,8 +122,9 @@ __device__ inline void tell_of_bad_scale(const DispatchArgs& in, HostRecord* rec
   store_release(record->has_bad_scale, 1u);
 }
 
-// `Maker`: a MessageMaker, as Encoder or GivenRows. Only a sending block depends on it.
-template <class Maker, DeviceFabric F, bool kPaired>
+// `Maker`: a MessageMaker, as Encoder or GivenRows. Only a sending block depends on it. `kOrder`: of the rows;
+// by_source the kernel also lists tokens.
+template <class Maker, DeviceFabric F, bool kPaired, RowOrder kOrder>
 __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1 : 2)
     dispatch_kernel(const __grid_constant__ DispatchParams p) {
   extern __shared__ __align__(128) std::byte shared_memory[];
@@ -131,7 +135,7 @@ __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1
   clear_counts<typename F::Reach>(all, p.plan, shared.messages);
   clear_counts<typename F::Reach>(all, p.plan, shared.bytes);
   DispatchBlock block{p, logical, all, shared, memory + kDispatchSharedBytes};
-  play_roles<Maker, F>(block);
+  play_roles<Maker, F, kOrder>(block);
   const bool tells = p.sends && block.index() == 0;
   const bool waits = tells && all.thread() < p.routing.parts;
   const bool routed =

@@ -21,12 +21,8 @@ __global__ void __launch_bounds__(kThreads) token_list_kernel(const __grid_const
   ptx::await_earlier_kernels();
   if (!all.all(load_relaxed(p.links.state->failed) == 0)) return;
   const Epoch routing = load_relaxed(p.links.state->dispatched);
-  for (int peer = static_cast<int>(blockIdx.x); peer < p.plan.shape.ranks; peer += static_cast<int>(gridDim.x)) {
-    if (p.plan.is_masked(peer)) continue;
-    TokenLister<typename F::Reach>(all, p, routing, peer, memory).list(p.num_tokens, routing);
-    if (peer != p.plan.rank && all.thread() == 0)
-      fetch_add_relaxed(p.bytes[peer], std::uint64_t{token_list_words(p.num_tokens) * sizeof(std::uint64_t)});
-  }
+  const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
+  list_tokens<typename F::Reach>(all, {p.plan, p.links, p.num_tokens, p.bytes}, routing, block, memory);
 }
 
 // I1, I15: a put list may arrive late. A rank that has waited for all lists of a routing before it begins the next one

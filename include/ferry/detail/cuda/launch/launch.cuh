@@ -44,28 +44,44 @@ void launch(void (*kernel)(Params), const Params& params, const Grid& grid, cuda
   cuda_check(cudaLaunchKernelEx(&config, kernel, params), "cudaLaunchKernelEx");
 }
 
+template <class Maker, DeviceFabric F, RowOrder kOrder>
+int prepare_dispatch(int threads, std::size_t shared_bytes) {
+  return prepare_kernel(&dispatch_kernel<Maker, F, false, kOrder>, threads, shared_bytes);
+}
+template <class Maker, DeviceFabric F, RowOrder kOrder>
+bool prepare_paired_dispatch(int threads, std::size_t shared_bytes) {
+  if constexpr (F::kHasRemoteRanks)
+    return false;
+  else {
+    const auto kernel = &dispatch_kernel<Maker, F, true, kOrder>;
+    return may_have_shared(reinterpret_cast<const void*>(kernel), 2 * shared_bytes) &&
+           prepare_kernel(kernel, 2 * threads, 2 * shared_bytes) != 0;
+  }
+}
+template <class Maker, DeviceFabric F, RowOrder kOrder>
+void launch_dispatch(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream) {
+  const Grid grid{policy.blocks, policy.pdl, params.block_bytes, policy.blocks_per_cta};
+  if constexpr (!F::kHasRemoteRanks)
+    if (policy.blocks_per_cta == 2) return launch(&dispatch_kernel<Maker, F, true, kOrder>, params, grid, stream);
+  launch(&dispatch_kernel<Maker, F, false, kOrder>, params, grid, stream);
+}
+
 template <class Maker, DeviceFabric F>
 DispatchLauncher dispatch_launcher() {
   static_assert(MessageMaker<Maker, Step<F, SyncedTeam, WarpLookup, TeamOps>>);
-  return {[](int threads, std::size_t shared_bytes) {
-            return prepare_kernel(&dispatch_kernel<Maker, F, false>, threads, shared_bytes);
+  using enum RowOrder;
+  return {[](int threads, std::size_t shared_bytes, bool has_by_source) {
+            const int blocks = prepare_dispatch<Maker, F, by_expert>(threads, shared_bytes);
+            return has_by_source ? std::min(blocks, prepare_dispatch<Maker, F, by_source>(threads, shared_bytes))
+                                 : blocks;
           },
-          [](int threads, std::size_t shared_bytes) {
-            if constexpr (F::kHasRemoteRanks)
-              return false;
-            else {
-              const auto kernel = &dispatch_kernel<Maker, F, true>;
-              return may_have_shared(reinterpret_cast<const void*>(kernel), 2 * shared_bytes) &&
-                     prepare_kernel(kernel, 2 * threads, 2 * shared_bytes) != 0;
-            }
+          [](int threads, std::size_t shared_bytes, bool has_by_source) {
+            return prepare_paired_dispatch<Maker, F, by_expert>(threads, shared_bytes) &&
+                   (!has_by_source || prepare_paired_dispatch<Maker, F, by_source>(threads, shared_bytes));
           },
           [](const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream) {
-            const auto start = [&](auto* kernel) {
-              launch(kernel, params, {policy.blocks, policy.pdl, params.block_bytes, policy.blocks_per_cta}, stream);
-            };
-            if constexpr (!F::kHasRemoteRanks)
-              if (policy.blocks_per_cta == 2) return start(&dispatch_kernel<Maker, F, true>);
-            start(&dispatch_kernel<Maker, F, false>);
+            if (lists_and_lays_out(params)) return launch_dispatch<Maker, F, by_source>(params, policy, stream);
+            launch_dispatch<Maker, F, by_expert>(params, policy, stream);
           }};
 }
 

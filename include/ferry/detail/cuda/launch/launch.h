@@ -13,12 +13,12 @@
 namespace ferry::cuda {
 
 struct DispatchLauncher {
-  // Loads the kernel on the current device and raises its limit of shared memory. Returns its blocks per
-  // multiprocessor.
-  int (*prepare)(int threads, std::size_t shared_bytes);
-  // The same for the kernel whose thread blocks hold two logical blocks, each of so many threads and bytes. Returns
+  // Loads the kernel on the current device, with `has_by_source` also the one for whole dispatches of rows by_source,
+  // and raises their limits of shared memory. Returns the blocks per multiprocessor.
+  int (*prepare)(int threads, std::size_t shared_bytes, bool has_by_source);
+  // The same for the kernels whose thread blocks hold two logical blocks, each of so many threads and bytes. Returns
   // false where there is no such kernel, or where it does not fit.
-  bool (*prepare_paired)(int threads, std::size_t shared_bytes);
+  bool (*prepare_paired)(int threads, std::size_t shared_bytes, bool has_by_source);
   void (*launch)(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
 };
 
@@ -128,6 +128,7 @@ void launch_pad_masked(const PadMaskedParams& params, int most_blocks, cudaStrea
 // Shared memory of a block in whole lines: a fixed part, and the largest that one of its roles needs. `teams` teams of
 // the block send.
 std::size_t dispatch_shared_bytes(const Plan& plan, int teams);
+std::size_t by_source_shared_bytes(const Plan& plan, int teams);  // of a kernel that lists_and_lays_out
 std::size_t combine_shared_bytes(const Plan& plan);
 std::size_t combine_pipeline_bytes();  // of the pipelined combine, for any plan
 // How many teams of a block have a buffer for messages (or results): a power of two, up to kMostTeams.

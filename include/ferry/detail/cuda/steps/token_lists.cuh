@@ -25,18 +25,18 @@ struct TokenListMemory {
 template <RankReach Reach>
 class TokenLister {
  public:
-  __device__ TokenLister(const SyncedTeam& all, const TokenListParams& p, Epoch routing, int peer,
+  __device__ TokenLister(const SyncedTeam& all, const Plan& plan, const PeerLinks& links, Epoch routing, int peer,
                          TokenListMemory& memory)
       : all_(all),
-        plan_(p.plan),
-        links_(p.links),
+        plan_(plan),
+        links_(links),
         peer_(peer),
-        is_direct_(Reach(p.links).is_direct(peer)),
-        table_(reinterpret_cast<const RoutingEntry*>(p.links.own + p.plan.map.table(routing, p.plan.rank))),
-        list_(reinterpret_cast<std::uint64_t*>(is_direct_ ? Reach(p.links).heap_of(peer) +
-                                                                p.plan.map.token_list(routing, p.plan.rank)
-                                                          : p.links.own + p.plan.map.sent_token_list(routing, peer))),
-        theirs_(p.plan.experts_of(peer)),
+        is_direct_(Reach(links).is_direct(peer)),
+        table_(reinterpret_cast<const RoutingEntry*>(links.own + plan.map.table(routing, plan.rank))),
+        list_(reinterpret_cast<std::uint64_t*>(is_direct_ ? Reach(links).heap_of(peer) +
+                                                                plan.map.token_list(routing, plan.rank)
+                                                          : links.own + plan.map.sent_token_list(routing, peer))),
+        theirs_(plan.experts_of(peer)),
         memory_(memory) {}
 
   // I3, I23: the list follows from the table of this source, as its messages do. The first word comes last: whoever
@@ -105,6 +105,25 @@ class TokenLister {
   ExpertRange theirs_;
   TokenListMemory& memory_;
 };
+
+// Of a dispatch of this rank, whose table is complete.
+struct ListedTokens {
+  const Plan& plan;
+  const PeerLinks& links;
+  int num_tokens;
+  DeviceWord<std::uint64_t>* bytes;  // StatsWords::bytes
+};
+// All threads of a block: the lists for the ranks of its share.
+template <RankReach Reach>
+__device__ void list_tokens(const SyncedTeam& all, const ListedTokens& listed, Epoch routing, FixedShare share,
+                            TokenListMemory& memory) {
+  for (int peer = share.index; peer < listed.plan.shape.ranks; peer += share.count) {
+    if (listed.plan.is_masked(peer)) continue;
+    TokenLister<Reach>(all, listed.plan, listed.links, routing, peer, memory).list(listed.num_tokens, routing);
+    if (peer != listed.plan.rank && all.thread() == 0)
+      fetch_add_relaxed(listed.bytes[peer], std::uint64_t{token_list_words(listed.num_tokens) * sizeof(std::uint64_t)});
+  }
+}
 
 // I23: waits for the lists of all sources. `offsets`: [ranks + 1] of the block's shared memory. Sets the last entry of
 // starts.group to the number of rows. False: a rank did not come. Ends with a barrier.
