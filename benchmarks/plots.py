@@ -7,7 +7,8 @@ For each FILE, where it has the records, those of processes aside:
   FOLDER/<name>-tokens.svg   time over tokens per rank, with the floor, the bound and the baseline (MPI, NCCL) that it has
   FOLDER/<name>-models.svg   the pair's ratio to its bound (CPU: its floor) for each model
   FOLDER/<name>-formats.svg  time of the pair for each format
-  FOLDER/<name>-rounds.svg   cuda_bench: time over tokens per rank, of the newest commit and the oldest
+  FOLDER/<name>-engines.svg  cuda_bench: time over tokens per rank of each order of rows, and of replays
+  FOLDER/<name>-rounds.svg   where there is none: cuda_bench, of the newest commit and the oldest
 The newest record of a line counts. The same records give the same bytes.
 """
 
@@ -139,13 +140,64 @@ def plot_formats(measured):
     return figure
 
 
+def asked_for(line):
+    """What cuda_bench was asked for beside a plain round: an order of rows, or "replayed"; None: something else."""
+    rows, replays = line.get("rows", "by_expert"), line.get("replay", False)
+    if line.get("given") or line.get("results", "bf16") != "bf16" or (replays and rows != "by_expert"):
+        return None
+    return "by_expert, replayed" if replays else rows
+
+
+ENGINES = {  # what plot_engines draws
+    "by_expert": {"color": "#1f5fa8", "marker": "o"}, "by_expert, replayed": {"color": "#7fb0e6", "marker": "v"},
+    "by_source": {"color": "#c2571a", "marker": "s"}, "padded": {"color": "#3a8a4d", "marker": "^"},
+    "in_place": {"color": "#777777", "marker": "D"},
+}
+
+
+def kind_of_chain(line):
+    return tuple(line[name] for name in ("ranks", "hidden", "top_k", "experts", "format", "max_blocks"))
+
+
+def title_of_chains(kind):
+    ranks, hidden, top_k, experts, format_name, limit = kind
+    return (f"hidden {hidden}, top-{top_k} of {experts}, {ranks} GPUs, {format_name}"
+            + (f", {limit} blocks" if limit else ""))
+
+
+def plot_engines(lines):
+    """Of the shape for which most was asked, time over tokens, a line for each case of ENGINES that has the points."""
+    kinds = {}
+    for line in lines:
+        kinds.setdefault(kind_of_chain(line), {}).setdefault(asked_for(line), {})[line["n"]] = line
+    drawn = {kind: {case: cases[case] for case in ENGINES if len(cases.get(case, ())) >= FEWEST_POINTS}
+             for kind, cases in kinds.items()}
+    kind, cases = max(drawn.items(), key=lambda entry: (len(entry[1]), sum(map(len, entry[1].values()))),
+                      default=(None, {}))
+    if len(cases) < FEWEST_POINTS:
+        return None
+    tokens = sorted({n for points in cases.values() for n in points})
+    figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.4), sharey=True)
+    for axis, operation in zip(axes, OPERATIONS):
+        for case, points in cases.items():
+            axis.plot(*zip(*sorted((n, line[f"{operation}_us"]) for n, line in points.items())), label=case,
+                      markersize=3.5, **ENGINES[case])
+        axis.set(xscale="log", yscale="log", title=operation, xlabel="tokens per rank")
+        axis.set_xticks(tokens, [str(n) for n in tokens], rotation=60)
+        axis.minorticks_off()
+    axes[0].set_ylabel("microseconds")
+    axes[0].legend()
+    figure.suptitle(title_of_chains(kind), fontsize=10)
+    return figure
+
+
 def plot_rounds(lines):
     """Of the shape with the most lines, time over tokens: of the last commit in the file, and of the first. Lines without
     a commit are one of their own."""
     kinds = {}
     for line in lines:
-        kind = tuple(line[name] for name in ("ranks", "hidden", "top_k", "experts", "format", "max_blocks"))
-        kinds.setdefault(kind, {}).setdefault(line.get("commit", "earlier"), {})[line["n"]] = line
+        if asked_for(line) == "by_expert":
+            kinds.setdefault(kind_of_chain(line), {}).setdefault(line.get("commit", "earlier"), {})[line["n"]] = line
     if not kinds:
         return None
     kind, commits = max(kinds.items(), key=lambda entry: sum(map(len, entry[1].values())))
@@ -164,10 +216,13 @@ def plot_rounds(lines):
         axis.minorticks_off()
     axes[0].set_ylabel("microseconds")
     axes[0].legend()
-    ranks, hidden, top_k, experts, format_name, limit = kind
-    figure.suptitle(f"hidden {hidden}, top-{top_k} of {experts}, {ranks} GPUs, {format_name}"
-                    + (f", {limit} blocks" if limit else ""), fontsize=10)
+    figure.suptitle(title_of_chains(kind), fontsize=10)
     return figure
+
+
+def plot_of_chains(lines):
+    engines = plot_engines(lines)
+    return ("engines", engines) if engines is not None else ("rounds", plot_rounds(lines))
 
 
 PLOTS = {"tokens": plot_tokens, "models": plot_models, "formats": plot_formats}
@@ -181,7 +236,7 @@ def main(arguments):
     for path in map(pathlib.Path, arguments[1:]):
         measured = [record for record in records.load(path) if not records.is_of_processes(record)]
         figures = [(name, plot(measured)) for name, plot in PLOTS.items()]
-        for name, figure in [*figures, ("rounds", plot_rounds(records.load_chains(path)))]:
+        for name, figure in [*figures, plot_of_chains(records.load_chains(path))]:
             if figure is None:
                 continue
             target = folder / f"{path.stem}-{name}.svg"

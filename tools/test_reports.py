@@ -108,6 +108,26 @@ class PlotTest(unittest.TestCase):
         self.assertNotIn(b">between<", made)
         self.assertEqual(self.plots_of(lines[:2]), {})  # too few to draw
 
+    def test_what_engines_ask_for(self):
+        def line(n, commit="old", **asked):
+            return {"n": n, "hidden": 7168, "top_k": 8, "experts": 256, "ranks": 2, "format": "fp8_block128",
+                    "max_blocks": 0, "given": False, "replay": False, "rows": "by_expert", "results": "bf16",
+                    "commit": commit, "dispatch_us": 9.0 + n, "combine_us": 8.0 + n, "pair_us": 17.0 + 2 * n} | asked
+        cases = ({}, {"replay": True}, {"rows": "by_source"}, {"rows": "padded"}, {"rows": "in_place"})
+        others = ({"rows": "by_source", "given": True}, {"results": "nvfp4"}, {"rows": "by_source", "replay": True})
+        lines = [line(n, **asked) for asked in cases + others for n in (128, 1024, 4096)]
+        made = self.plots_of(lines)
+        self.assertEqual(list(made), ["x-engines.svg"])
+        text = made["x-engines.svg"]
+        ElementTree.fromstring(text)
+        for word in ("dispatch", "combine", "by_expert", "by_expert, replayed", "by_source", "padded", "in_place"):
+            self.assertEqual(text.count(f">{word}<".encode()), 1, word)
+        self.assertNotIn(b"pair", text)
+        few_blocks = [line(128, rows="padded", max_blocks=24)]
+        self.assertEqual(self.plots_of(lines + few_blocks), made)  # another kind of line
+        self.assertNotEqual(self.plots_of(lines + [line(128, "new", rows="padded", dispatch_us=3.0)]), made)
+        self.assertEqual(list(self.plots_of(lines[:6])), ["x-rounds.svg"])  # too little was asked for
+
     def test_each_kind_of_plot(self):
         models = [one for name in ("deepseek-v3", "kimi-k2", "mixtral-8x7b") for one in sweep(name)]
         formats = [record(format_name=name) for name in ("bf16", "mxfp8", "nvfp4")]
