@@ -20,11 +20,15 @@ endif()
 file(GLOB_RECURSE FERRY_CUDA_SOURCES CONFIGURE_DEPENDS src/cuda/*.cu src/cuda/*.cpp)
 list(FILTER FERRY_CUDA_SOURCES EXCLUDE REGEX "_compile\\.cu$")
 file(GLOB_RECURSE FERRY_CUDA_COMPILE_SOURCES CONFIGURE_DEPENDS src/cuda/*_compile.cu)
+# `./dev check` builds what it does not run: what only has to compile and link takes a third of the time then. Two formats
+# of each kind of kernel are compiled as for users.
+option(FERRY_CUDA_QUICK_COMPILE "GPU code is hardly optimised, but for two formats: it is not run" OFF)
+set(FERRY_CUDA_HARDLY_OPTIMISED $<$<AND:$<BOOL:${FERRY_CUDA_QUICK_COMPILE}>,$<COMPILE_LANGUAGE:CUDA>>:--Ofast-compile=mid>)
 include(FerryFormats)
-ferry_format_sources(dispatch_sources src/cuda/kernels/dispatch_instance.cu.in)
-ferry_format_sources(combine_sources src/cuda/kernels/combine_instance.cu.in ${FERRY_RESULT_FORMATS})
-ferry_format_sources(half_sources src/cuda/kernels/half_combine_instance.cu.in ${FERRY_RESULT_FORMATS})
-ferry_format_sources(swiglu_sources src/cuda/activation/swiglu_instance.cu.in)
+ferry_kernel_sources(dispatch_sources src/cuda/kernels/dispatch_instance.cu.in)
+ferry_kernel_sources(combine_sources src/cuda/kernels/combine_instance.cu.in ${FERRY_RESULT_FORMATS})
+ferry_kernel_sources(half_sources src/cuda/kernels/half_combine_instance.cu.in ${FERRY_RESULT_FORMATS})
+ferry_kernel_sources(swiglu_sources src/cuda/activation/swiglu_instance.cu.in)
 list(APPEND FERRY_CUDA_SOURCES ${dispatch_sources} ${combine_sources} ${half_sources} ${swiglu_sources})
 
 set(CMAKE_CUDA_COMPILER ${FERRY_NVCC})
@@ -59,7 +63,7 @@ if(NOT FERRY_CUDA_IN_TOOL)
   set(in_tool "no GPU was found, so the tool has no GPU ranks unless FERRY_CUDA=ON")
 endif()
 message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, targets ferry_cuda and ferry_cuda_compile; ${in_tool}")
-# Each device header compiles alone, too.
+# Each device header compiles alone, too: as far as PTX, for which nvcc reads all of its text once, in place of three times.
 file(GLOB_RECURSE device_headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} src/*.cuh include/*.cuh)
 list(JOIN FERRY_TRANSPORTS "|" transports)
 list(FILTER device_headers EXCLUDE REGEX "/detail/(${transports})/|^include/ferry/cuda/.*_(${transports})_") # not their own
@@ -68,21 +72,13 @@ foreach(header ${device_headers})
   string(REPLACE "/" "_" stem ${header})
   set(source ${CMAKE_BINARY_DIR}/header_check/${stem}.cu)
   file(CONFIGURE OUTPUT ${source} CONTENT "#include \"@include_path@\"\n#include \"@include_path@\"\n" @ONLY)
+  set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -ptx)
   list(APPEND FERRY_CUDA_COMPILE_SOURCES ${source})
 endforeach()
 # --fmad=false: the same bytes as the CPU, which never contracts.
 add_library(ferry_cuda_flags INTERFACE)
 target_compile_options(ferry_cuda_flags
                        INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;-Werror=all-warnings>)
-# `./dev check` builds what it does not run: what only has to compile and link takes a third of the time then. Two formats
-# of each kind of kernel are compiled as for users.
-option(FERRY_CUDA_QUICK_COMPILE "GPU code is hardly optimised, but for two formats: it is not run" OFF)
-set(FERRY_CUDA_HARDLY_OPTIMISED $<$<AND:$<BOOL:${FERRY_CUDA_QUICK_COMPILE}>,$<COMPILE_LANGUAGE:CUDA>>:--Ofast-compile=mid>)
-function(ferry_quick_instances)
-  list(FILTER ARGN EXCLUDE REGEX "/(bf16|fp8_block128)\\.cu$")
-  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${FERRY_CUDA_HARDLY_OPTIMISED})
-endfunction()
-ferry_quick_instances(${dispatch_sources} ${combine_sources} ${half_sources} ${swiglu_sources})
 find_package(CUDAToolkit REQUIRED)
 set(FERRY_CUDART CUDA::cudart CACHE STRING "CUDA's runtime: CUDA::cudart, or CUDA::cudart_static for what runs without the toolkit")
 add_library(ferry_cuda STATIC ${FERRY_CUDA_SOURCES})
