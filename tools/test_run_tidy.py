@@ -34,14 +34,14 @@ class RunTidyTests(unittest.TestCase):
         path.write_text(text)
         return path
 
-    def run_tidy(self, pattern=r"main\.cpp$"):
+    def run_tidy(self, pattern=r"main\.cpp$", together=()):
         """(exit code, how often the finder looked, what was said)"""
-        command = {"directory": str(self.folder), "file": str(self.folder / "main.cpp"),
-                   "arguments": ["ccache", "/usr/bin/c++", *self.options, "-MD", "-MF", "x.d", "-o", "x.o", "-c",
-                                 str(self.folder / "main.cpp")]}
-        self.write("compile_commands.json", json.dumps([command]))
+        commands = [{"directory": str(self.folder), "file": str(file),
+                     "arguments": ["ccache", "/usr/bin/c++", *self.options, "-MD", "-MF", "x.d", "-o", "x.o", "-c", str(file)]}
+                    for file in sorted(self.folder.glob("*.cpp"))]
+        self.write("compile_commands.json", json.dumps(commands))
         self.write("looks", "")
-        done = subprocess.run([sys.executable, TOOL, self.folder / "finder", "1", self.folder, pattern], text=True,
+        done = subprocess.run([sys.executable, TOOL, *together, self.folder / "finder", "1", self.folder, pattern], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.folder, check=False, timeout=120,
                               env=os.environ | {"CCACHE_DIR": str(self.folder / "cache"), "CCACHE_BASEDIR": str(self.folder),
                                                 "CCACHE_NOHASHDIR": "1"})
@@ -67,7 +67,22 @@ class RunTidyTests(unittest.TestCase):
             code, looks, said = self.run_tidy()
             self.assertEqual((code, looks), (1, 1))
             self.assertIn("BAD", said)
-            self.assertIn("1 files, 1 with findings", said)
+            self.assertIn("1 files in 1 texts, 1 with findings", said)
+
+    def test_files_without_common_names_are_looked_at_as_one_text(self):
+        own = "namespace {{\nint {0}() {{ return 1; }}\n}}  // namespace\nint of_{1} = {0}();\n"
+        for name in "abc":
+            self.write(f"{name}_test.cpp", own.format("one" if name == "a" else "other", name))
+        together = ("--together", r"_test\.cpp$")
+        code, looks, said = self.run_tidy(r"\.cpp$", together)  # main; a and b; c, whose name b has
+        self.assertEqual((code, looks), (0, 3), said)
+        self.assertIn("4 files in 3 texts, 0 with findings", said)
+        self.write("b_test.cpp", own.format("other", "b") + "// BAD\n")
+        code, looks, said = self.run_tidy(r"\.cpp$", together)  # the text of a and b, then each of them
+        self.assertEqual((code, looks), (1, 3), said)
+        self.assertIn("b_test.cpp", said)
+        self.assertIn("1 with findings", said)
+        self.assertEqual(self.run_tidy(r"\.cpp$")[:2], (1, 1), "b: the others are known to be clean, alone, too")
 
     def test_no_file_at_all_is_no_success(self):
         self.assertEqual(self.run_tidy("nothing")[0], 1)

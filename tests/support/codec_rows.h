@@ -37,7 +37,7 @@ struct Encoded {
   friend bool operator==(const Encoded&, const Encoded&) = default;
 };
 
-inline constexpr std::uint8_t kUntouched = 0xa5;
+inline constexpr std::uint8_t kUntouchedByte = 0xa5;
 
 // Encodes into memory with a guard behind it: a write past the end shows in the size of what comes back.
 inline Encoded encode(const AnyFormat& format, InputRow row, int hidden, float input_scale) {
@@ -51,8 +51,8 @@ inline Encoded encode(const AnyFormat& format, InputRow row, int hidden, float i
   const auto lines = [](std::size_t bytes) { return std::vector<Line>((bytes + kGuard) / 16 + 1); };
   std::vector<Line> payload = lines(payload_bytes);
   std::vector<Line> scales = lines(scale_bytes);
-  std::memset(payload.data(), kUntouched, payload.size() * 16);
-  std::memset(scales.data(), kUntouched, scales.size() * 16);
+  std::memset(payload.data(), kUntouchedByte, payload.size() * 16);
+  std::memset(scales.data(), kUntouchedByte, scales.size() * 16);
   Encoded out;
   out.non_finite = format.encode(SerialGroup{}, row, hidden, input_scale, reinterpret_cast<std::byte*>(payload.data()),
                                  reinterpret_cast<std::byte*>(scales.data()));
@@ -60,7 +60,7 @@ inline Encoded encode(const AnyFormat& format, InputRow row, int hidden, float i
   const auto take = [](const std::vector<Line>& from, std::size_t bytes) {
     std::vector<std::uint8_t> taken(from.size() * 16);
     std::memcpy(taken.data(), from.data(), taken.size());
-    while (taken.size() > bytes && taken.back() == kUntouched) taken.pop_back();
+    while (taken.size() > bytes && taken.back() == kUntouchedByte) taken.pop_back();
     return taken;
   };
   out.payload = take(payload, payload_bytes);

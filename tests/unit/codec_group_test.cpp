@@ -35,8 +35,8 @@ void expect_as_alone(int threads, DType dtype, int hidden, bool with_nan) {
   alignas(16) static std::byte scales[8192];
   static float back[4096];
   std::atomic<int> non_finite = 0;
-  std::memset(payload, test::kUntouched, sizeof payload);
-  std::memset(scales, test::kUntouched, sizeof scales);
+  std::memset(payload, test::kUntouchedByte, sizeof payload);
+  std::memset(scales, test::kUntouchedByte, sizeof scales);
   test::run_lockstep<kWidth>(threads, [&](const auto& group) {
     non_finite += F{}.encode(group, row.input(), hidden, 1.5f, payload, scales);
     group.sync();
@@ -45,8 +45,8 @@ void expect_as_alone(int threads, DType dtype, int hidden, bool with_nan) {
   EXPECT_EQ(non_finite, alone.non_finite);
   EXPECT_EQ(std::memcmp(payload, alone.payload.data(), alone.payload.size()), 0) << hidden;
   EXPECT_EQ(std::memcmp(scales, alone.scales.data(), alone.scales.size()), 0) << hidden;
-  EXPECT_EQ(static_cast<std::uint8_t>(payload[alone.payload.size()]), test::kUntouched);
-  EXPECT_EQ(static_cast<std::uint8_t>(scales[alone.scales.size()]), test::kUntouched);
+  EXPECT_EQ(static_cast<std::uint8_t>(payload[alone.payload.size()]), test::kUntouchedByte);
+  EXPECT_EQ(static_cast<std::uint8_t>(scales[alone.scales.size()]), test::kUntouchedByte);
 
   std::vector<float> back_alone(static_cast<std::size_t>(hidden));
   F{}.decode(SerialGroup{}, payload, scales, hidden, 1.5f, back_alone.data());
@@ -72,7 +72,7 @@ TEST(ScaleLayoutGroup, ManyThreadsPlaceScalesAsOneDoes) {
   for (int i = 0; i < kPerRow; ++i) scales[i] = static_cast<std::uint8_t>(i + 1);
   const auto* from = reinterpret_cast<const std::byte*>(scales);
   for (const ScaleLayout layout : {ScaleLayout::row_major, ScaleLayout::transposed, ScaleLayout::tiled}) {
-    std::vector<std::byte> alone(3 * 128 * 12, std::byte{test::kUntouched});
+    std::vector<std::byte> alone(3 * 128 * 12, std::byte{test::kUntouchedByte});
     std::vector<std::byte> shared = alone;
     const ScaleTensor one{alone.data(), layout, 1, kPerRow, 200};
     const ScaleTensor many{shared.data(), layout, 1, kPerRow, 200};
