@@ -81,6 +81,11 @@ SessionSettings draw_late(std::uint64_t seed) {
     settings.options.fused_shared_expert = false;
     settings.row_orders = {RowOrder::padded, RowOrder::in_place, RowOrder::by_expert};
   }
+  if (seed % 4 == 2) {
+    settings.options.row_orders = kAllOrders;
+    settings.row_orders.push_back(RowOrder::by_source);
+    settings.more_outputs = true;
+  }
   return settings;
 }
 

@@ -20,7 +20,8 @@ void add_stress_cases(Cases& cases);       // many rounds with pauses
 void add_call_cases(Cases& cases);    // forms of the calls, rounds, order of calls
 void add_handle_cases(Cases& cases);  // routings that are kept and used again
 void add_masked_handle_cases(Cases& cases);
-void add_weight_cases(Cases& cases);  // weights that come late, weights that go home
+void add_weight_cases(Cases& cases);  // weights that come late
+void add_returned_weight_cases(Cases& cases);
 void add_counts_cases(Cases& cases);  // dispatches by counts
 void add_format_cases(Cases& cases);  // exchanges with several formats
 

@@ -17,6 +17,7 @@ struct RankInput {
   std::vector<std::byte> tokens;             // [num_tokens, hidden]
   std::vector<std::int64_t> topk_ids;        // [num_tokens, top_k]
   std::vector<float> weights;                // [num_tokens, top_k]
+  bool weights_are_late = false;             // they come with combine, so rows say 1
   RowOrder row_order = RowOrder::by_expert;  // of the rows that come to it
   std::int64_t expert_stride = 0;            // padded
   std::vector<std::int32_t> expert_counts;   // [experts]: of a dispatch by counts

@@ -69,7 +69,7 @@ void add_row_of_token(const Round& round, int rank, int source, int token, Expec
   if (first < 0) return;
   for (int k = 0; k < top_k; ++k) {
     const std::int64_t id = local_id(round, rank, in, token, k);
-    const float weight = in.weights.empty() ? 1.0f : in.weights[size(token * top_k + k)];
+    const float weight = in.weights.empty() || in.weights_are_late ? 1.0f : in.weights[size(token * top_k + k)];
     out.row_topk_ids.push_back(is_gone(round, source) ? -1 : id);
     out.row_topk_weights.push_back(id < 0 || is_gone(round, source) ? 0.0f : weight);
     if (id >= 0) ++out.counts[size(id)];

@@ -59,7 +59,7 @@ bool set_reduction(int choice, Combination& to) {
   return !(is_exact(to) && may_be_by_source(to));
 }
 
-// exact takes its weights at combine; they neither travel nor come late. Rows of by_source say them at dispatch.
+// exact takes its weights at combine; they neither travel nor come late.
 bool set_weights(int choice, Combination& to) {
   enum { kNone, kArray, kNarrow, kHook, kLate, kEither, kHome, kNotApplied };
   ScenarioSettings& s = to.settings;
@@ -71,7 +71,6 @@ bool set_weights(int choice, Combination& to) {
   }
   s.options.returns_weights = choice == kHome;
   s.applies_weights = choice != kNotApplied;
-  if (s.options.late_weights && may_be_by_source(to)) return false;
   return !(is_exact(to) && (s.options.late_weights || choice == kNotApplied));
 }
 
@@ -114,7 +113,6 @@ bool set_outputs(int choice, Combination& to) {
     if (has_order(to, RowOrder::padded)) s.expert_stride = 3;
   }
   if (choice == kCleared && has_order(to, RowOrder::in_place)) return false;  // no row is written there
-  if (s.more_outputs && s.options.late_weights) return false;                 // the oracle knows one weight of a row
   return !(s.expert_stride != 0 && to.calls != Calls::round);                 // such a dispatch leaves no handle
 }
 

@@ -135,8 +135,7 @@ void RankRound::make_input() {
     const auto* table = static_cast<const WeightTable*>(context);
     return (*table->values)[size(token * table->top_k + k)];
   };
-  const bool are_late = s.weights_at == WeightsAt::combine || (s.weights_at == WeightsAt::either && rank_ % 2 == 1);
-  const bool at_dispatch = s.options.reduction == Reduction::by_rank && !are_late;
+  const bool at_dispatch = s.options.reduction == Reduction::by_rank && !given_.weights_are_late;
   if (s.weights == WeightForm::array) (at_dispatch ? in.topk_weights : combine_in.topk_weights) = weight_tensor;
   if (s.weights == WeightForm::hook && at_dispatch) {
     in.router_weight = hook;

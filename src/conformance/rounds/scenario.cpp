@@ -123,6 +123,15 @@ void set_row_orders(const ScenarioSettings& settings, test::Round& round) {
   }
 }
 
+void set_late_weights(const ScenarioSettings& settings, test::Round& round) {
+  for (std::size_t rank = 0; rank < round.ranks.size(); ++rank) {
+    test::RankInput& in = round.ranks[rank];
+    in.weights_are_late =
+        settings.options.reduction == Reduction::by_rank && in.row_order != RowOrder::by_source &&
+        (settings.weights_at == WeightsAt::combine || (settings.weights_at == WeightsAt::either && rank % 2 == 1));
+  }
+}
+
 // What calls say, beside their tensors.
 void set_call(const ScenarioSettings& settings, test::Round& round) {
   round.input_scale = settings.input_scale;
@@ -137,6 +146,7 @@ void fill_outcome(Scenario& scenario) {
   const ScenarioSettings& settings = scenario.settings;
   if (settings.options.skip_a2a) replicate_most(scenario.round);
   set_row_orders(settings, scenario.round);
+  set_late_weights(settings, scenario.round);
   for (int rank = 0; rank < settings.shape.ranks; ++rank) {
     std::int64_t capacity = test::worst_row_capacity(scenario.round, rank) + settings.spare_rows;
     const bool takes_part = !test::is_masked_out(scenario.round, rank) && !test::is_gone(scenario.round, rank);

@@ -16,7 +16,8 @@ inline constexpr std::chrono::milliseconds kSuiteDeadline{20'000};  // long enou
 // Where weights come from.
 enum class WeightForm { none, array, hook };
 
-// Which call is given the weights of by_rank. `either`: odd ranks give them to combine.
+// Which call is given the weights of by_rank. `either`: odd ranks give them to combine. A rank whose rows are by_source
+// gives them to dispatch in any case: its combine refuses them.
 enum class WeightsAt { dispatch, combine, either };
 
 // Which ranks give tokens that they have encoded themselves.

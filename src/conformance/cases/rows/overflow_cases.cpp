@@ -159,12 +159,11 @@ void handles_home(const Target& target, RowOrder order) {
   handles_of(target, settings);
 }
 
-// The same where weights may come with the combine. They do where no row of the dispatch says its weight.
+// The same where weights may come with the combine.
 void handles_late(const Target& target, RowOrder order) {
   ScenarioSettings settings = overflowing("bf16", order);
   settings.options.returns_weights = settings.options.late_weights = true;
-  settings.more_outputs = order == RowOrder::by_source;
-  settings.weights_at = order == RowOrder::by_source ? WeightsAt::dispatch : WeightsAt::combine;
+  settings.weights_at = WeightsAt::combine;
   handles_of(target, settings);
 }
 
