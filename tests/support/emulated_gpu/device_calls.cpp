@@ -98,7 +98,8 @@ void touch_shared_word(bool changes) {
 void show_stored_word() {
   if (current == nullptr) return;
   Machine& machine = Machine::get();
-  if (machine.draw(machine.settings().holds_back_one_in)) machine.hold_back(machine.here());
+  if (machine.draw(machine.settings().holds_back_one_in) || machine.is_slow(*machine.here().warp))
+    machine.hold_back(machine.here());
 }
 
 void copy_to_shared(std::byte* to, const std::byte* from, std::size_t bytes) {

@@ -168,6 +168,12 @@ std::size_t Machine::choose_warp() {
   std::size_t place = count - 1 - random() % among;
   if (held_back_ != nullptr && ready_[place] == held_back_ && count > 1) place = (place + 1) % count;
   if (held_back_ != nullptr && --held_steps_ <= 0) held_back_ = nullptr;
+  return settings_.slow_device >= 0 && is_slow(*ready_[place]) ? other_than_slow(place) : place;
+}
+// Of the warps from this one on.
+std::size_t Machine::other_than_slow(std::size_t place) const {
+  for (std::size_t i = 0; i < ready_.size(); ++i)
+    if (const std::size_t other = (place + i) % ready_.size(); !is_slow(*ready_[other])) return other;
   return place;
 }
 

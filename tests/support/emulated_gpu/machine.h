@@ -28,6 +28,8 @@ struct MachineSettings {
   // Nobody but the kernels that are enqueued can end a wait. Then a standstill ends every wait at once, as its deadline
   // would, and standstill() says where all threads were.
   bool hosts_are_idle = false;
+  // A device whose threads go on only where no other can, and pause at each store of a shared word; -1: none.
+  int slow_device = -1;
   // What is late when no kernel runs any more stays so. Else it has arrived by then.
   bool late_stays = false;
 };

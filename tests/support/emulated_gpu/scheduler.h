@@ -54,6 +54,7 @@ class Machine {
   void suspend(Thread& thread, Doing doing, const char* call);
   void make_ready(Thread& thread);
   void hold_back(Thread& thread);
+  bool is_slow(const Warp& warp) const { return warp.block->grid->device == settings_.slow_device; }
   void advance() { ++progress_; }
   bool draw(int one_in) { return one_in > 0 && random() % static_cast<std::uint64_t>(one_in) == 0; }
   std::uint64_t now() { return now_ns_ += kLook; }
@@ -82,6 +83,7 @@ class Machine {
   void end_first(Stream& stream);
   Turn take_turn();
   std::size_t choose_warp();
+  std::size_t other_than_slow(std::size_t place) const;
   void step();
   void run(Thread& thread);
   void wake_one();
