@@ -21,7 +21,6 @@ conformance::Target emulated_target() {
   conformance::Target target;
   target.name = "emulated cuda";
   target.all_combinations = wants_all();
-  target.encodes_results = true;
   target.run_ranks = [](int ranks, const std::function<void(World&)>& body) { run_cuda_ranks(ranks, true, body); };
   target.make_worlds = [](int ranks) {
     if (ranks < 1 || ranks > kMaxGpuRanks) throw conformance::Skipped("a world of GPUs is made from a list of them");
@@ -36,7 +35,6 @@ conformance::Target emulated_target() {
 conformance::Target target_of_nodes() {
   conformance::Target target;
   target.name = "emulated nodes";
-  target.encodes_results = true;
   target.has_remote_ranks = [](const World& world) { return world.has_remote_ranks(); };
   target.run_ranks = [](int ranks, const std::function<void(World&)>& body) {
     run_worlds(make_late_worlds(ranks, true), body);

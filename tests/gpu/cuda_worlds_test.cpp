@@ -13,7 +13,6 @@ conformance::Target cuda_target() {
   conformance::Target target;
   target.name = "cuda";
   target.all_combinations = test::wants_all();
-  target.encodes_results = true;
   target.run_ranks = [](int ranks, const std::function<void(World&)>& body) {
     run_cuda_ranks(ranks, true, body, ranks_per_gpu(ranks));
   };

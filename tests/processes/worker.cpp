@@ -29,7 +29,7 @@ std::unique_ptr<World> world_at(const ProcessPlace& place) { return make_process
 int run_suite(const std::string& only) {
   ProcessSuite processes(place_of_process(), world_at);
   conformance::Target target = processes.target("processes");
-  target.encodes_results = target.hooks_may_throw = true;
+  target.hooks_may_throw = true;
   return processes.run_suite(target, only);
 }
 

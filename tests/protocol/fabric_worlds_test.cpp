@@ -17,7 +17,6 @@ using Parameters = std::tuple<FakeKind, Case>;
 conformance::Target target_of(FakeKind kind) {
   conformance::Target target;
   target.name = name_of(kind);
-  target.encodes_results = true;
   target.run_ranks = [kind](int ranks, const std::function<void(World&)>& body) {
     run_fake_ranks(kind, ranks, 1, [&](FakeWorld& world) { body(world); });
   };

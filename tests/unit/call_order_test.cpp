@@ -333,6 +333,8 @@ TEST(Describe, NamesTheMissingRankAndWhoSaysSo) {
   record.missing_rank = 0;
   EXPECT_TRUE(has(describe(record), "rank 1 gave up on this rank"));
   record.reported_by = 0;
+  EXPECT_TRUE(has(describe(record), "dispatch passed its deadline waiting for token 7 in block 12, which this rank"));
+  record.phase = Phase::none;
   EXPECT_TRUE(has(describe(record), "this rank failed in dispatch"));
 }
 

@@ -50,7 +50,6 @@ Target process_target(const Processes& processes) {
   Target target;
   target.name = processes.name;
   target.max_ranks = processes.all->size();
-  target.encodes_results = true;
   target.hooks_may_throw = true;
   target.has_remote_ranks = [](const World& world) { return world.has_remote_ranks(); };
   target.run_ranks = [processes](int ranks, const std::function<void(World&)>& body) {

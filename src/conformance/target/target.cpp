@@ -6,7 +6,6 @@ Target thread_target() {
   Target target;
   target.name = "cpu";
   target.max_ranks = kMaxRanksPerNode;
-  target.encodes_results = true;
   target.hooks_may_throw = true;
   target.run_ranks = [](int ranks, const std::function<void(World&)>& body) { ferry::run_ranks(ranks, body); };
   target.make_worlds = [](int ranks) { return make_thread_worlds(ranks); };

@@ -20,7 +20,6 @@ struct Target {
   std::function<bool(const World&)> has_remote_ranks;
   int max_ranks = 8;
   bool can_lose_ranks = true;     // a rank may leave early, and the others notice and go on
-  bool encodes_results = false;   // results may travel in any format, not as bf16 only
   bool all_combinations = false;  // of the main options; else each two that go together
   bool hooks_may_throw = false;   // hooks run on the host, and what they throw reaches the caller
 };

@@ -73,7 +73,13 @@ std::string describe(const WaitRecord& r, const std::string& reason) {
         "new one.",
         r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by,
         r.operation == Operation::dispatch ? ", or took another format" : "");
-  if (r.missing_rank == r.my_rank && r.reported_by == r.my_rank)
+  const bool is_own = r.missing_rank == r.my_rank && r.reported_by == r.my_rank;
+  if (is_own && r.phase != Phase::none)
+    return fmt::format(
+        "rank {}: {} passed its deadline {}, which this rank itself was to send; the exchange is over on all ranks. "
+        "Make a new one, with a longer deadline if the machine is busy.",
+        r.my_rank, to_string(r.operation), awaited);
+  if (is_own)
     return fmt::format(
         "rank {}: this rank failed in {} after a part of it had been sent; the exchange is over on all ranks. Make a "
         "new one.",

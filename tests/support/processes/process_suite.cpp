@@ -72,7 +72,6 @@ conformance::Target ProcessSuite::target(const char* name) {
   conformance::Target target;
   target.name = name;
   target.max_ranks = control_.size();
-  target.encodes_results = true;
   target.run_ranks = [this](int ranks, const std::function<void(World&)>& body) { run_ranks(ranks, body); };
   return target;
 }

@@ -28,7 +28,6 @@ conformance::Target gpu_target() {
   const int most = choose_backend("cuda").most_ranks();
   conformance::Target target;
   target.name = "cuda";
-  target.encodes_results = true;
   target.max_ranks = most;
   target.run_ranks = [make](int ranks, const std::function<void(World&)>& body) { run_worlds(make(ranks), body); };
   target.make_worlds = [make, most](int ranks) {
@@ -44,7 +43,6 @@ conformance::Target job_target(const Backend& known, int nodes) {
   Job& job = joined_job() != nullptr ? *joined_job() : join(known.start_job, true, known.kind);
   conformance::Target target = conformance::process_target(
       {known.name, &job.world(), [&job, nodes](int ranks) { return job.make_world(ranks, std::min(nodes, ranks)); }});
-  target.encodes_results = job.world().capabilities().result_formats;
   target.hooks_may_throw = !is_gpu_backend(known);  // a GPU's hooks are device functions
   return target;
 }

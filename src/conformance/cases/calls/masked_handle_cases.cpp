@@ -293,7 +293,6 @@ void shared_expert(const Target& target) {
   settings.options.fused_shared_expert = true;
   settings.num_bias = 1;
   settings.options.result_format = format_named("fp8_block128");
-  if (!target.encodes_results) settings.options.result_format = format_named("bf16");
   go_on(target, settings, Form::one_call);
   settings.options.reduction = Reduction::exact;
   settings.num_bias = 0;

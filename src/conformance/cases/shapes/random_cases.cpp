@@ -15,12 +15,12 @@ T pick(Random& random, const T (&choices)[kCount]) {
   return choices[random.below(static_cast<int>(kCount))];
 }
 
-void draw_options(Random& random, const Target& target, ScenarioSettings& s) {
+void draw_options(Random& random, ScenarioSettings& s) {
   const auto formats = all_formats();
   s.options = options_for(formats[static_cast<std::size_t>(random.below(static_cast<int>(formats.size())))].name(),
                           random.chance(0.5) ? Reduction::exact : Reduction::by_rank);
   const std::string format = s.options.format.name();
-  if (target.encodes_results && random.chance(0.4)) {
+  if (random.chance(0.4)) {
     const auto results = result_formats();
     s.options.result_format = results[static_cast<std::size_t>(random.below(static_cast<int>(results.size())))];
   }
@@ -41,7 +41,7 @@ void draw_options(Random& random, const Target& target, ScenarioSettings& s) {
 ScenarioSettings draw_settings(Random& random, const Target& target) {
   ScenarioSettings s;
   s.shape = test::random_shape(random, std::min(target.max_ranks, 8));
-  draw_options(random, target, s);
+  draw_options(random, s);
   if (!target.can_lose_ranks) s.options.mask.clear();
   const auto routings = test::routing_cases();
   s.routing = routings[static_cast<std::size_t>(random.below(static_cast<int>(routings.size())))].name;
