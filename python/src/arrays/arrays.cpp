@@ -40,15 +40,33 @@ DType dtype_of(nb::dlpack::dtype dtype) {
 
 std::string text_of(nb::handle object) { return nb::str(object).c_str(); }
 
+// torch may negate a tensor by a mark alone, which DLPack does not carry: who reads the memory misses the sign.
+void require_sign(nb::handle array, const char* name) {
+  static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
+  const nb::object found = nb::steal(PyObject_CallMethodNoArgs(array.ptr(), is_neg));
+  if (!found.is_valid()) nb::raise_python_error();
+  if (found.is(nb::bool_(false))) return;
+  throw Error(ErrorKind::invalid_argument, std::string(name) +
+                                               " is negated by a mark of torch alone (is_neg()), and its memory lacks "
+                                               "the sign; give " +
+                                               name + ".resolve_neg()");
+}
+// Other tensors are not asked, as each look takes a twentieth of a microsecond.
+bool has_fractions(nb::dlpack::dtype dtype) {
+  return dtype.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float) ||
+         dtype.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat);
+}
+
 // What DLPack cannot say, or does not say everywhere, as the same bits: ml_dtypes' types in numpy, and of torch 8-bit
 // floats, and tensors that require gradients, which it does not give away.
-nb::object plain_bits(nb::handle array) {
+nb::object plain_bits(nb::handle array, const char* of) {
   const nb::object dtype = nb::getattr(array, "dtype", nb::none());
   if (dtype.is_none() || !nb::hasattr(array, "view")) return nb::borrow(array);
   const std::string name = text_of(dtype);
   if (name == "bfloat16") return array.attr("view")("uint16");
   if (name.starts_with("float8_")) return array.attr("view")("uint8");
   if (!name.starts_with("torch.")) return nb::borrow(array);
+  require_sign(array, of);
   nb::object plain = nb::cast<bool>(array.attr("requires_grad")) ? array.attr("detach")() : nb::borrow(array);
   if (name.starts_with("torch.float8_") || name.starts_with("torch.float4_"))
     return plain.attr("view")(nb::module_::import_("torch").attr("uint8"));
@@ -105,7 +123,7 @@ Device device_of(const Described& array, const char* name) {
 
 template <class Array>
 Array array_of(nb::handle object, const char* name, const char* must_be) {
-  const nb::object plain = plain_bits(object);
+  const nb::object plain = plain_bits(object, name);
   Array array;
   if (!nb::try_cast(plain, array))
     throw nb::type_error((std::string(name) + " is " + text_of(nb::repr(object.type())) + "; it must be " + must_be +
@@ -163,6 +181,7 @@ ConstTensor Arrays::read(nb::handle array, const char* name) {
   if (array.is_none()) return {};
   nb::dlpack::dltensor tensor;
   if (describe_torch_tensor(array, tensor) && dtype_of(tensor.dtype) != DType::none) {
+    if (has_fractions(tensor.dtype)) require_sign(array, name);
     tensors_.push_back(nb::borrow(array));
     return view_of<ConstTensor, const void>(described(tensor), name);
   }
@@ -174,6 +193,7 @@ Tensor Arrays::fill(nb::handle array, const char* name) {
   if (array.is_none()) return {};
   nb::dlpack::dltensor tensor;
   if (describe_torch_tensor(array, tensor) && dtype_of(tensor.dtype) != DType::none) {
+    if (has_fractions(tensor.dtype)) require_sign(array, name);
     tensors_.push_back(nb::borrow(array));
     return view_of<Tensor, void>(described(tensor), name);
   }

@@ -217,12 +217,20 @@ def test_what_is_refused():
             refuses(lambda: exchange.dispatch(tokens, ids, weights.requires_grad_()), ValueError, "topk_weights",
                     "ferry.torch.dispatch")
             refuses(lambda: exchange.dispatch(None, ids), TypeError, "tokens")
+            for dtype in (torch.float32, torch.bfloat16):  # negated by a mark, which DLPack does not carry
+                refuses(lambda: exchange.dispatch(torch._neg_view(tokens.to(dtype)), ids), ValueError,
+                        "tokens.resolve_neg()")
+            refuses(lambda: exchange.dispatch(tokens, ids, torch._neg_view(weights.detach())), ValueError,
+                    "topk_weights.resolve_neg()")
             with torch.no_grad():
                 exchange.combine(exchange.dispatch(tokens, ids, weights).values())
             arrivals = exchange.dispatch(tokens, ids)
             refuses(lambda: exchange.combine(arrivals.values().double()), ValueError, "float64", "bfloat16")
             refuses(lambda: exchange.combine(arrivals.values(), out=torch.ones(2, 256, requires_grad=True)), ValueError,
                     "out", "requires grad")
+            refuses(lambda: exchange.combine(torch._neg_view(arrivals.values())), ValueError, "rows.resolve_neg()")
+            refuses(lambda: exchange.combine(arrivals.values(), out=torch._neg_view(torch.ones(2, 256))), ValueError,
+                    "resolve_neg()")
             exchange.combine(arrivals.values())
             refuses(lambda: pickle.dumps(exchange), TypeError, "pickled", "state_dict")
         assert exchange.closed
