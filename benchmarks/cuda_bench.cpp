@@ -1,9 +1,12 @@
 // Times dispatch, and the chained dispatch-combine pair in whole and in split calls, on the GPUs of this machine:
 // captured in a graph, replayed back to back, the slowest rank's time per round. Also what a call costs its host thread
-// without a graph. Prints one JSON line per number of tokens. Never checks results.
+// without a graph. Prints one JSON line per number of tokens, with the floor, the bound and the SM-time of each
+// operation (docs/lab/measuring.md). Never checks results.
 //
-//   cuda_bench RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS N[/MAX] [N[/MAX] ...]
+//   cuda_bench [--speeds=WIRE,LATENCY,COPIES] RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS N[/MAX] [N[/MAX] ...]
 //
+// --speeds: those of the machine, as a line of an earlier run says them (GB/s, us, GB/s), in place of measuring them,
+//   which takes ten seconds; "none": no floors and bounds.
 // FORMAT: that of the tokens, and behind commas what the calls are asked for:
 //   given         tokens come encoded (given:NAME says the same)
 //   replay        dispatches are given the handle of an earlier one
@@ -11,6 +14,8 @@
 //   results=NAME  the format in which results travel
 // MAX_BLOCKS 0: no limit. MAX: max_tokens of the exchange; N if it is left out.
 #include <cuda_runtime_api.h>
+
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
@@ -20,13 +25,17 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "benchmarks/cuda_bench_beside.h"
 #include "ferry/cuda/cuda_world.h"
 #include "ferry/ferry.h"
+#include "tool/bench/cuda/kernel_times.h"
 
 namespace {
 
@@ -55,6 +64,7 @@ struct Settings {
   RowOrder rows = RowOrder::by_expert;
   AnyFormat results = format_named("bf16");
   int max_blocks = 0;
+  std::optional<app::GpuSpeeds> speeds;  // nothing: no floors and bounds
 };
 
 // A rank's tensors on its device; freed with the process.
@@ -63,6 +73,7 @@ struct RankTensors {
   DispatchOutput out;
   CombineInput rows;
   CombineOutput sums;
+  std::vector<std::int32_t> ids;  // on the host
 };
 
 RankTensors make_tensors(const Settings& settings, const RowLayout& layout, int rank, int n) {
@@ -103,6 +114,7 @@ RankTensors make_tensors(const Settings& settings, const RowLayout& layout, int 
   if (settings.replay)
     made.out.handle = {
         device_array<std::uint8_t>(static_cast<std::size_t>(layout.handle_bytes)), DType::u8, {layout.handle_bytes}};
+  made.ids = std::move(ids);
   made.sums.tokens = {device_array<std::uint16_t>(tokens.size()), DType::bf16, {n, s.hidden}};
   return made;
 }
@@ -230,6 +242,36 @@ void read_format(Settings& settings, std::string_view words) {
   }
 }
 
+struct Times {
+  float dispatch = 0, pair = 0, split = 0;
+  HostTimes host;
+};
+
+void print_line(const Settings& settings, const Shape& shape, int n, const Times& times, const std::string& more) {
+  fmt::print(
+      "{{\"n\": {}, \"max_tokens\": {}, \"hidden\": {}, \"top_k\": {}, \"experts\": {}, \"ranks\": {}, "
+      "\"format\": \"{}\", \"given\": {}, \"replay\": {}, \"rows\": \"{}\", \"results\": \"{}\", \"max_blocks\": {}, "
+      "\"dispatch_us\": {:.2f}, \"pair_us\": {:.2f}, \"combine_us\": {:.2f}, \"split_pair_us\": {:.2f}, "
+      "\"host_dispatch_us\": {:.2f}, \"host_combine_us\": {:.2f}{}}}\n",
+      n, shape.max_tokens, shape.hidden, shape.top_k, shape.experts, shape.ranks, settings.format.name(),
+      settings.given, settings.replay, to_string(settings.rows), settings.results.name(), settings.max_blocks,
+      times.dispatch, times.pair, times.pair - times.dispatch, times.split, times.host.dispatch, times.host.combine,
+      more);
+  std::fflush(stdout);
+}
+
+app::BenchCase case_of(const Settings& settings, int n) {
+  app::BenchCase bench;
+  bench.shape = settings.shape;
+  bench.shape.max_tokens = n;
+  bench.format = settings.format;
+  bench.results = settings.results;
+  bench.rows = settings.rows;
+  bench.encoded = settings.given;
+  bench.replays = settings.replay;
+  return bench;
+}
+
 // n of `max_tokens` tokens.
 void run_rank(World& world, const Settings& settings, int n, int max_tokens) {
   const int rank = world.rank();
@@ -249,40 +291,46 @@ void run_rank(World& world, const Settings& settings, int n, int max_tokens) {
   call.max_blocks = settings.max_blocks;
   if (settings.replay) keep_routing(exchange, tensors, call, stream);
   const auto dispatch = [&] { exchange.dispatch(tensors.in, tensors.out, call); };
+  const auto combine = [&] { exchange.combine(tensors.rows, tensors.sums, call); };
   const auto pair = [&] {
     dispatch();
-    exchange.combine(tensors.rows, tensors.sums, call);
+    combine();
   };
-  const float dispatch_us = slowest_median(world, time_chain(world, stream, chain_of(n), dispatch));
-  const float pair_us = slowest_median(world, time_chain(world, stream, chain_of(n), pair));
-  const float split_us = slowest_median(world, time_chain(world, stream, chain_of(n), [&] {
-                                          exchange.dispatch_async(tensors.in, call);
-                                          exchange.dispatch_wait(tensors.out, call);
-                                          exchange.combine_async(tensors.rows, call);
-                                          exchange.combine_wait(tensors.sums, call);
-                                        }));
-  const HostTimes host =
-      time_host(world, stream, dispatch, [&] { exchange.combine(tensors.rows, tensors.sums, call); });
-  if (rank == 0) {
-    std::printf(
-        "{\"n\": %d, \"max_tokens\": %d, \"hidden\": %d, \"top_k\": %d, \"experts\": %d, \"ranks\": %d, "
-        "\"format\": \"%s\", \"given\": %s, \"replay\": %s, \"rows\": \"%s\", \"results\": \"%s\", \"max_blocks\": %d, "
-        "\"dispatch_us\": %.2f, \"pair_us\": %.2f, \"combine_us\": %.2f, "
-        "\"split_pair_us\": %.2f, \"host_dispatch_us\": %.2f, \"host_combine_us\": %.2f}\n",
-        n, shape.max_tokens, shape.hidden, shape.top_k, shape.experts, shape.ranks, settings.format.name(),
-        settings.given ? "true" : "false", settings.replay ? "true" : "false", to_string(settings.rows),
-        settings.results.name(), settings.max_blocks, dispatch_us, pair_us, pair_us - dispatch_us, split_us,
-        host.dispatch, host.combine);
-    std::fflush(stdout);
-  }
+  const auto in_halves = [&] {
+    exchange.dispatch_async(tensors.in, call);
+    exchange.dispatch_wait(tensors.out, call);
+    exchange.combine_async(tensors.rows, call);
+    exchange.combine_wait(tensors.sums, call);
+  };
+  const auto time = [&](const std::function<void()>& round) {
+    return slowest_median(world, time_chain(world, stream, chain_of(n), round));
+  };
+  Times times;
+  times.dispatch = time(dispatch);
+  times.pair = time(pair);
+  times.split = time(in_halves);
+  times.host = time_host(world, stream, dispatch, combine);
+  const app::Kernels kernels{app::time_kernels(world, stream, dispatch), app::time_kernels(world, stream, pair)};
+  const app::GpuBytes bytes = bytes_of(world, case_of(settings, n), tensors.ids);
+  if (rank == 0)
+    print_line(settings, shape, n, times, beside(settings.speeds, bytes, kernels, {times.dispatch, times.pair}));
   world.barrier();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr std::string_view kSpeeds = "--speeds=";
+  const char* given_speeds = nullptr;
+  if (argc > 1 && std::string_view(argv[1]).starts_with(kSpeeds)) {
+    given_speeds = argv[1] + kSpeeds.size();
+    --argc;
+    ++argv;
+  }
   if (argc < 8) {
-    std::fprintf(stderr, "usage: %s RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS N[/MAX] [N[/MAX] ...]\n", argv[0]);
+    std::fprintf(stderr,
+                 "usage: cuda_bench [--speeds=WIRE,LATENCY,COPIES] RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS "
+                 "N[/MAX] [N[/MAX] ...]\n");
     return 2;
   }
   try {
@@ -290,6 +338,8 @@ int main(int argc, char** argv) {
     settings.shape = {std::atoi(argv[1]), std::atoi(argv[4]), std::atoi(argv[3]), 1, std::atoi(argv[2])};
     read_format(settings, argv[5]);
     settings.max_blocks = std::atoi(argv[6]);
+    settings.speeds =
+        given_speeds != nullptr ? app::speeds_named(given_speeds) : app::measured_speeds(settings.shape.ranks);
     for (int arg = 7; arg < argc; ++arg) {
       const char* max_tokens = std::strchr(argv[arg], '/');
       run_cuda_ranks(settings.shape.ranks, false, [&](World& world) {

@@ -112,9 +112,15 @@ def hardware(ranks, name):
     return f"{ranks} x {name}{where}, CUDA {found.group(1) if found else 'unknown'}"
 
 
-def records_of(line, build, environment):
-    """Runs a command and returns what its lines of JSON say."""
+SPEEDS = ("wire_gb_per_s", "wire_latency_us", "copy_gb_per_s")
+
+
+def records_of(line, build, environment, speeds):
+    """Runs a command and returns what its lines of JSON say. `speeds`: records of cuda_bench before this one, which
+    measures the machine once."""
     program, *arguments = shlex.split(line)
+    if program.endswith("/cuda_bench") and speeds:
+        arguments.insert(0, "--speeds=" + ",".join(str(speeds[-1][name]) for name in SPEEDS))
     if not (build / program).exists():
         stop(f"no {build / program}: `./dev gpu-bench` builds it")
     more = ["--json"] if program == "ferry" else []
@@ -128,6 +134,7 @@ def records_of(line, build, environment):
                     print(f"   {len(records)} records", end="\r", flush=True)
     if running.returncode != 0:
         stop(f"{line}: exit code {running.returncode}; its records are left out, those before it are kept")
+    speeds += [record for record in records[-1:] if all(name in record for name in SPEEDS)]
     return records or stop(f"{line}: it printed no record")
 
 
@@ -136,13 +143,13 @@ def measure(groups, given):
     machine = f"{given.ranks}x{name.removeprefix('NVIDIA ').split()[0].lower()}"
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
     same = {"date": date, "hardware": hardware(given.ranks, name)}  # a record that has them keeps its own
-    of = commit()
+    of, speeds = commit(), []
     for group, (results, commands) in groups.items():
         path = given.results / f"{results.format(machine)}.jsonl"
         for line in commands:
             print(f"== {group}: {line}", flush=True)
             begin = time.monotonic()
-            records = records_of(line, given.build, {"CUDA_VISIBLE_DEVICES": devices})
+            records = records_of(line, given.build, {"CUDA_VISIBLE_DEVICES": devices}, speeds)
             ran = {"command": line.removeprefix("benchmarks/"), "commit": of}
             with open(path, "a", encoding="utf-8") as file:
                 for record in records:

@@ -154,7 +154,7 @@ def measure_graph(ranks, shape, given, head):
     record = {**head, "path": "graph", "call": "round", "round_us": summary(times)}
     ranks.meet()
     if given.cuda_bench and ranks.rank == 0:
-        command = [given.cuda_bench, *map(str, (ranks.size, shape["hidden"], shape["top_k"], shape["experts"])),
+        command = [given.cuda_bench, "--speeds=none", *map(str, (ranks.size, shape["hidden"], shape["top_k"], shape["experts"])),
                    given.format, "0", str(given.tokens)]
         found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
         record["cuda_bench"] = {"command": " ".join(command), **{name: found[name] for name in

@@ -118,6 +118,58 @@ TEST(GpuResult, FloorAndBoundTakeTheSlowerOfWireAndMemory) {
   EXPECT_DOUBLE_EQ(result.floor_seconds(), 36e-6);
 }
 
+// One rank sends nothing: its wire is as fast as copies.
+TEST(FindRates, TakesCopiesWhereNothingIsSent) {
+  GpuSpeeds speeds;
+  speeds.copies = {{"copy", 800e9}};
+  find_rates(speeds);
+  EXPECT_EQ(speeds.wire_bytes_per_second, 800e9);
+  for (const double bytes : {1e5, 1e6, 1e7}) speeds.wire.push_back({bytes, 2e-6 + bytes / 100e9, 32});
+  find_rates(speeds);
+  EXPECT_NEAR(speeds.wire_bytes_per_second, 100e9, 1e3);
+}
+
+// A kernel of one block, and one with two blocks for each multiprocessor.
+TEST(SmTime, IsThatOfEachKernelsMultiprocessors) {
+  EXPECT_DOUBLE_EQ(sm_seconds_of({{1, 0.25}, {264, 0.75}}, 8e-6, 132), 2e-6 * 1 + 6e-6 * 132);
+  GpuMeasurement measured;
+  measured.dispatch.seconds = {8e-6};
+  measured.pair.seconds = {20e-6};
+  EXPECT_FALSE(measured.sm_seconds(BenchOperation::pair).has_value());
+  measured.multiprocessors = 132;
+  measured.dispatch_kernels = {{1, 0.25}, {264, 0.75}};
+  measured.pair_kernels = {{1, 0.1}, {264, 0.3}, {24, 0.6}};
+  EXPECT_DOUBLE_EQ(measured.sm_seconds(BenchOperation::dispatch).value(), 794e-6);
+  EXPECT_DOUBLE_EQ(measured.sm_seconds(BenchOperation::combine).value(), 12e-6 * 24);
+}
+
+TEST(SmTime, StandsInRecordsAndTables) {
+  const FakeBench bench;
+  GpuResult result{everything(), &bench.speeds(), {}};
+  result.measured.dispatch.seconds = {10e-6};
+  result.measured.pair.seconds = {30e-6};
+  EXPECT_THAT(to_json(result, bench, "ferry bench").dump(), testing::Not(testing::HasSubstr("sm_us")));  // not known
+  EXPECT_THAT(footnote_of({result}), testing::HasSubstr("SM us"));
+  result.measured.multiprocessors = 132;
+  result.measured.dispatch_kernels = {{100, 1}};
+  result.measured.pair_kernels = {{100, 0.4}, {50, 0.6}};
+  result.bench.operation = BenchOperation::pair;
+  const Json pair = to_json(result, bench, "ferry bench");
+  EXPECT_EQ(pair["sm_us"], 2100);
+  EXPECT_EQ(pair["kernels"]["of"], "pair");
+  EXPECT_EQ(pair["kernels"]["in_order"][1], (Json{{"blocks", 50}, {"share", 0.6}}));
+  EXPECT_THAT(to_text({result}, bench), testing::HasSubstr("2100"));
+}
+
+TEST(GpuBytes, OfGivenIdsAreThoseOfTheirRouting) {
+  const BenchCase bench = everything();
+  std::vector<std::vector<std::int32_t>> ids;
+  for (int rank = 0; rank < bench.shape.ranks; ++rank) ids.push_back(make_routing(bench, rank, 0).ids);
+  EXPECT_EQ(gpu_bytes_of(bench, ids).dispatch.wire, gpu_bytes(bench, 1).dispatch.wire);
+  for (std::vector<std::int32_t>& each : ids) each.clear();  // no tokens
+  EXPECT_EQ(gpu_bytes_of(bench, ids).combine.wire, 0);
+}
+
 TEST(GpuMeasurement, CombineIsThePairLessTheMedianDispatch) {
   GpuMeasurement measured;
   measured.dispatch.seconds = {2, 1, 3};

@@ -41,6 +41,7 @@ class ListTestCase(FerryTestCase):
                     self.check_arguments(usage.group(1).split(), arguments)
 
     def check_arguments(self, usage, arguments):
+        usage = [word for word in usage if not word.startswith("[--")]
         required = [word for word in usage if not word.startswith("[") and not word.endswith("]")]
         self.assertGreaterEqual(len(arguments), len(required))
         for place, argument in enumerate(arguments):
@@ -117,6 +118,18 @@ class RecordsTestCase(FerryTestCase):
         self.assertEqual((record["date"], record["n"]), ("now", 7))
         self.assertTrue(record["command"].startswith("ferry bench --backend cuda --ranks 2 "), record["command"])
         self.assertNotIn("--json", record["command"])
+
+    def test_the_machine_is_measured_once(self):
+        self.script(self.folder / "benchmarks/cuda_bench",
+                    'echo "{\\"wire_gb_per_s\\": 345.5, \\"wire_latency_us\\": 1.5, \\"copy_gb_per_s\\": 3000, '
+                    '\\"given\\": \\"$1\\"}"\n')
+        self.assertEqual(self.measure(2, "--only", "shapes").returncode, 0)
+        first, *others = self.records("cuda_2xh200.jsonl")
+        self.assertEqual(first["given"], "2")
+        self.assertTrue(others)
+        for record in others:
+            self.assertEqual(record["given"], "--speeds=345.5,1.5,3000")
+            self.assertTrue(record["command"].startswith("cuda_bench 2 "), record["command"])
 
     def test_stops_at_a_command_that_fails(self):
         self.script(self.folder / "benchmarks/cuda_bench", 'echo "{}"; [ "$5" != nvfp4 ]\n')

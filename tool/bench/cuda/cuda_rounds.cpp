@@ -13,7 +13,9 @@
 #include "tool/bench/base/bench_routing.h"
 #include "tool/bench/base/bench_trace.h"
 #include "tool/bench/cuda/graph_timer.h"
+#include "tool/bench/cuda/kernel_times.h"
 #include "tool/bench/cuda/measure.h"
+#include "tool/bench/cuda/rank_speeds.h"
 #include "tool/bench/cuda/wire_kernels.h"
 #include "tool/ranks/gpus.h"
 #include "tool/text/human.h"
@@ -167,12 +169,19 @@ void measure_rank(const Ranks& ranks, World& world, const BenchCase& bench, int 
   stream.wait();
   exchange.check();
   world.barrier();
+  const std::vector<GpuKernel> dispatch_kernels = time_kernels(world, stream, [&] { dispatch(0); });
+  const std::vector<GpuKernel> pair_kernels = time_kernels(world, stream, [&] { pair(0); });
+  exchange.check();
+  world.barrier();
   if (bench.trace != nullptr) trace_rounds(ranks, world, bench, pair, stream);
   if (!ranks.is_part() && world.rank() != 0) return;  // threads of one process; every process has its own
   measured.dispatch = {dispatches.seconds};
   measured.dispatch_chain = dispatches.chain;
   measured.pair = {pairs.seconds};
   measured.pair_chain = pairs.chain;
+  measured.dispatch_kernels = dispatch_kernels;
+  measured.pair_kernels = pair_kernels;
+  measured.multiprocessors = multiprocessors_of(ranks.device_of(world));
   measured.set_bytes = static_cast<double>(sets[0]->bytes()) * num_sets;
   measured.memory_bytes = exchange.memory_bytes();
 }

@@ -21,17 +21,9 @@ constexpr double kFewestSeconds = 500e-6;  // that a replay takes, so that its f
 class Graph {
  public:
   Graph(cudaStream_t stream, int rounds, const std::function<void(int)>& enqueue) {
-    cudaGraph_t graph = nullptr;
-    cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    try {
+    cudaGraph_t graph = capture(stream, [&] {
       for (int round = 0; round < rounds; ++round) enqueue(round);
-    } catch (...) {
-      cudaStreamEndCapture(stream, &graph);
-      if (graph != nullptr) cudaGraphDestroy(graph);
-      cudaGetLastError();
-      throw;
-    }
-    cuda_check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    });
     const cudaError_t made = cudaGraphInstantiate(&exec_, graph, 0);
     cudaGraphDestroy(graph);
     cuda_check(made, "cudaGraphInstantiate");
@@ -92,6 +84,21 @@ Stream::Stream() {
   cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
 }
 void Stream::wait() const { cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+cudaGraph_t capture(cudaStream_t stream, const std::function<void()>& enqueue) {
+  cudaGraph_t graph = nullptr;
+  cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  try {
+    enqueue();
+  } catch (...) {
+    cudaStreamEndCapture(stream, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaGetLastError();
+    throw;
+  }
+  cuda_check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+  return graph;
+}
 
 GraphTiming time_graph(World& world, cudaStream_t stream, int chain, const BenchEffort& effort,
                        const std::function<void(int)>& enqueue) {

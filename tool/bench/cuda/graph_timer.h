@@ -25,6 +25,9 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+// What `enqueue` puts on the stream, as a graph that the caller destroys.
+cudaGraph_t capture(cudaStream_t stream, const std::function<void()>& enqueue);
+
 struct GraphTiming {
   std::vector<double> seconds;  // of one round, of the rank for which the replay took longest; one value a replay
   int chain = 0;                // rounds in the graph

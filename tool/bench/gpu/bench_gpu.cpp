@@ -18,15 +18,14 @@ struct Matrix {
   std::vector<std::vector<double>> messages, rows;
 };
 
-Matrix matrix_of(const BenchCase& bench, int set) {
+Matrix matrix_of(const BenchCase& bench, const std::vector<std::vector<std::int32_t>>& ids) {
   const auto ranks = static_cast<std::size_t>(bench.shape.ranks);
   Matrix matrix{std::vector(ranks, std::vector<double>(ranks)), std::vector(ranks, std::vector<double>(ranks))};
   for (std::size_t source = 0; source < ranks; ++source) {
-    const Routing routing = make_routing(bench, static_cast<int>(source), set);
     std::vector<int> last_token(ranks, -1);
-    for (std::size_t entry = 0; entry < routing.ids.size(); ++entry) {
+    for (std::size_t entry = 0; entry < ids[source].size(); ++entry) {
       const int token = static_cast<int>(entry) / bench.shape.top_k;
-      const auto destination = static_cast<std::size_t>(owner_of(bench.shape, routing.ids[entry]));
+      const auto destination = static_cast<std::size_t>(owner_of(bench.shape, ids[source][entry]));
       if (last_token[destination] != token) ++matrix.messages[source][destination];
       last_token[destination] = token;
       ++matrix.rows[source][destination];
@@ -82,16 +81,23 @@ void take_larger(PhaseBytes& most, const PhaseBytes& bytes) {
 
 }  // namespace
 
+GpuBytes gpu_bytes_of(const BenchCase& bench, const std::vector<std::vector<std::int32_t>>& ids) {
+  const Matrix matrix = matrix_of(bench, ids);
+  GpuBytes most;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(bench.shape.ranks); ++rank) {
+    const GpuBytes bytes = bytes_of_rank(bench, matrix, rank);
+    take_larger(most.dispatch, bytes.dispatch);
+    take_larger(most.combine, bytes.combine);
+  }
+  return most;
+}
+
 GpuBytes gpu_bytes(const BenchCase& bench, int sets) {
   GpuBytes mean;
   for (int set = 0; set < sets; ++set) {
-    const Matrix matrix = matrix_of(bench, set);
-    GpuBytes most;
-    for (std::size_t rank = 0; rank < static_cast<std::size_t>(bench.shape.ranks); ++rank) {
-      const GpuBytes bytes = bytes_of_rank(bench, matrix, rank);
-      take_larger(most.dispatch, bytes.dispatch);
-      take_larger(most.combine, bytes.combine);
-    }
+    std::vector<std::vector<std::int32_t>> ids;
+    for (int rank = 0; rank < bench.shape.ranks; ++rank) ids.push_back(make_routing(bench, rank, set).ids);
+    const GpuBytes most = gpu_bytes_of(bench, ids);
     for (const auto& [sum, one] : {std::pair{&mean.dispatch, &most.dispatch}, {&mean.combine, &most.combine}}) {
       sum->wire += one->wire / sets;
       sum->device += one->device / sets;
@@ -121,6 +127,35 @@ void take_fastest_copy(GpuSpeeds& speeds) {
   speeds.copy_method = fastest.method;
 }
 
+void find_rates(GpuSpeeds& speeds) {
+  take_fastest_copy(speeds);
+  if (speeds.wire.empty())
+    speeds.wire_bytes_per_second = speeds.copy_bytes_per_second;
+  else
+    fit_line(speeds);
+}
+
+double floor_of(const PhaseBytes& bytes, const GpuSpeeds& speeds) {
+  return speeds.wire_latency + seconds_of(bytes, speeds);
+}
+double bound_of(const PhaseBytes& bytes, const GpuSpeeds& speeds) {
+  return kPhaseLatency + kPhaseFactor * seconds_of(bytes, speeds);
+}
+
+double sm_seconds_of(const std::vector<GpuKernel>& kernels, double seconds, int multiprocessors) {
+  double held = 0;
+  for (const GpuKernel& kernel : kernels) held += kernel.share * std::min(kernel.blocks, multiprocessors);
+  return held * seconds;
+}
+
+std::optional<double> GpuMeasurement::sm_seconds(BenchOperation operation) const {
+  if (dispatch_kernels.empty() || pair_kernels.empty()) return std::nullopt;
+  const double of_dispatch = sm_seconds_of(dispatch_kernels, dispatch.at(0.5), multiprocessors);
+  const double of_pair = sm_seconds_of(pair_kernels, pair.at(0.5), multiprocessors);
+  if (operation == BenchOperation::dispatch) return of_dispatch;
+  return operation == BenchOperation::pair ? of_pair : std::max(0.0, of_pair - of_dispatch);
+}
+
 BenchSamples GpuMeasurement::samples(BenchOperation operation) const {
   if (operation == BenchOperation::dispatch) return dispatch;
   if (operation == BenchOperation::pair) return pair;
@@ -131,19 +166,15 @@ BenchSamples GpuMeasurement::samples(BenchOperation operation) const {
 
 double GpuResult::floor_seconds() const {
   double floor = 0;
-  if (bench.operation != BenchOperation::combine)
-    floor += speeds->wire_latency + seconds_of(measured.bytes.dispatch, *speeds);
-  if (bench.operation != BenchOperation::dispatch)
-    floor += speeds->wire_latency + seconds_of(measured.bytes.combine, *speeds);
+  if (bench.operation != BenchOperation::combine) floor += floor_of(measured.bytes.dispatch, *speeds);
+  if (bench.operation != BenchOperation::dispatch) floor += floor_of(measured.bytes.combine, *speeds);
   return floor;
 }
 
 double GpuResult::bound_seconds() const {
   double bound = 0;
-  if (bench.operation != BenchOperation::combine)
-    bound += kPhaseLatency + kPhaseFactor * seconds_of(measured.bytes.dispatch, *speeds);
-  if (bench.operation != BenchOperation::dispatch)
-    bound += kPhaseLatency + kPhaseFactor * seconds_of(measured.bytes.combine, *speeds);
+  if (bench.operation != BenchOperation::combine) bound += bound_of(measured.bytes.dispatch, *speeds);
+  if (bench.operation != BenchOperation::dispatch) bound += bound_of(measured.bytes.combine, *speeds);
   return bound;
 }
 

@@ -1,6 +1,7 @@
 // `ferry bench --backend cuda|nvshmem`: what is measured on GPUs, without a CUDA header. docs/performance.md says how.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,8 @@ struct GpuBytes {
   PhaseBytes combine;
 };
 GpuBytes gpu_bytes(const BenchCase& bench, int sets);
+// The same of one set, of which these are the ids: of each rank, [n, top_k].
+GpuBytes gpu_bytes_of(const BenchCase& bench, const std::vector<std::vector<std::int32_t>>& ids);
 
 // What the GPUs of a run can do: measured before the first line.
 struct PutRate {
@@ -59,6 +62,20 @@ struct GpuSpeeds {
 void fit_line(GpuSpeeds& speeds);
 // Sets copy_bytes_per_second and copy_method from `copies`, of which there is at least one.
 void take_fastest_copy(GpuSpeeds& speeds);
+// Both. Where nothing was sent, as one rank sends nothing, the wire is as fast as copies.
+void find_rates(GpuSpeeds& speeds);
+// Seconds of one phase: the wire's latency, and its bytes at these speeds; kPhaseLatency + kPhaseFactor * the bytes.
+double floor_of(const PhaseBytes& bytes, const GpuSpeeds& speeds);
+double bound_of(const PhaseBytes& bytes, const GpuSpeeds& speeds);
+
+// A kernel of an operation.
+struct GpuKernel {
+  int blocks = 0;
+  double share = 1;  // of the operation's time
+};
+// The multiprocessors that kernels hold, times how long they do: blocks * seconds of each, where a multiprocessor
+// counts once.
+double sm_seconds_of(const std::vector<GpuKernel>& kernels, double seconds, int multiprocessors);
 
 // NCCL on the same tokens, bf16: seconds, medians.
 struct NcclTimes {
@@ -83,11 +100,17 @@ struct GpuMeasurement {
   double set_bytes = 0;  // of one rank and all its sets
   std::size_t memory_bytes = 0;
   GpuBytes bytes;
+  std::vector<GpuKernel> dispatch_kernels;  // in their order; empty: they could not be told apart
+  std::vector<GpuKernel> pair_kernels;
+  int multiprocessors = 0;
   std::optional<NcclTimes> baseline;
   std::optional<OneNodeTimes> one_node;
 
   // The times of the operation. For combine they are the pair less the median dispatch.
   BenchSamples samples(BenchOperation operation) const;
+  // sm_seconds_of at the median; nothing where the kernels are not known. Of combine it is the pair's less the
+  // dispatch's.
+  std::optional<double> sm_seconds(BenchOperation operation) const;
 };
 
 struct GpuResult {

@@ -25,6 +25,16 @@ Json bytes_json(const GpuResult& result) {
   return json;
 }
 
+// Those of a combine are those of a pair: its share of them has no time of its own.
+Json kernels_json(const GpuResult& result) {
+  const GpuMeasurement& m = result.measured;
+  Json kernels = Json::array();
+  for (const GpuKernel& kernel :
+       result.bench.operation == BenchOperation::dispatch ? m.dispatch_kernels : m.pair_kernels)
+    kernels.push_back({{"blocks", kernel.blocks}, {"share", rounded(kernel.share, 1000)}});
+  return {{"of", result.bench.operation == BenchOperation::dispatch ? "dispatch" : "pair"}, {"in_order", kernels}};
+}
+
 Json policy_json(const GpuResult& result) {
   const BenchCase& bench = result.bench;
   Json policy = {{"input_sets", result.measured.input_sets},
@@ -106,6 +116,11 @@ Fields fields_of(const GpuResult& result) {
                                 fmt::format("for each phase {:g} us, and {:g} times what the bytes take in the floor",
                                             kPhaseLatency * kMicro, kPhaseFactor)));
   fields.push_back(ratio_field("bound_ratio", "x bound", median / result.bound_seconds(), "median us over bound us"));
+  const std::optional<double> held = result.measured.sm_seconds(result.bench.operation);
+  const Field sm = micros_field("sm", "SM us", held.value_or(0),
+                                "multiprocessors that the kernels hold, times the microseconds that they do: what a "
+                                "kernel beside them does not get");
+  fields.push_back(held ? sm : without_value(sm));
   const std::string baseline = baseline_name(result);
   if (baseline.empty()) return fields;
   fields.push_back(micros_field("baseline", baseline + " us", any_baseline_seconds(result),
@@ -159,6 +174,10 @@ Json to_json(const GpuResult& result, const GpuBench& measurer, const std::strin
                {"ratio_to_floor", rounded(samples.at(0.5) / result.floor_seconds(), 1000)},
                {"bound_us", micros(result.bound_seconds())},
                {"ratio_to_bound", rounded(samples.at(0.5) / result.bound_seconds(), 1000)}};
+  if (const std::optional<double> held = result.measured.sm_seconds(bench.operation)) {
+    json["sm_us"] = micros(*held);
+    json["kernels"] = kernels_json(result);
+  }
   if (result.measured.one_node) {
     json["baseline"] = {{"name", "the same ranks as one node"},
                         {"time_us", {{"median", micros(one_node_seconds(result))}}}};
