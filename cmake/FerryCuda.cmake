@@ -45,6 +45,7 @@ if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 90a-real)
 endif()
 enable_language(CUDA)
+set(CMAKE_INCLUDE_SYSTEM_FLAG_CUDA "-isystem ")  # in CMake's form, with '=', ccache takes folders of other clones for others
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has C++20
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
