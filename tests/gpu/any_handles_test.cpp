@@ -76,6 +76,7 @@ void call_with_spoiled(const ScenarioSettings& settings, Operation operation, st
     HandleRank rank(world, scenario);
     const Handle handle(rank.exchange);
     HandleRound round(scenario, world.rank()), again(scenario, world.rank());
+    round.reset(rank.stream.get());  // the first work of a stream waits for kernels of other ranks on the GPU
     world.barrier();
     rank.exchange.dispatch(round.in, round.leaving(handle), rank.call);
     rank.wait();

@@ -104,6 +104,7 @@ constexpr double expected_peers(const Problem& problem) {
 constexpr double expected_rows(const Problem& problem) { return problem.top_k * problem.local_fraction; }
 // The same of those that a dispatch writes.
 constexpr double written_rows(const Problem& problem) {
+  if (problem.order == RowOrder::in_place) return 0;
   return problem.order == RowOrder::by_source ? expected_ranks(problem) * problem.local_fraction
                                               : expected_rows(problem);
 }

@@ -158,6 +158,9 @@ inline unsigned __reduce_max_sync(unsigned lanes, unsigned value) {
   return ferry::emulated::combine_lanes(lanes, "__reduce_max_sync", value,
                                         [](unsigned a, unsigned b) { return a > b ? a : b; });
 }
+inline unsigned __reduce_or_sync(unsigned lanes, unsigned value) {
+  return ferry::emulated::combine_lanes(lanes, "__reduce_or_sync", value, [](unsigned a, unsigned b) { return a | b; });
+}
 
 // ---- barriers, memory, time
 

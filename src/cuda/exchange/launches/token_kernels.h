@@ -25,9 +25,7 @@ class TokenKernels {
   // The halves of a dispatch that are given: `in` sends, `out` receives.
   void dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in, const RowsOut* out);
   // One kernel runs both halves. Otherwise the half that receives has a kernel of its own.
-  static bool can_fuse(const RowsOut& out) {
-    return (out.order == RowOrder::by_expert || out.order == RowOrder::by_source) && !out.may_overflow;
-  }
+  static bool can_fuse(const RowsOut& out) { return !out.may_overflow; }
   // `out`: of the half that receives.
   void combine(const Ticket& ticket, const CombineBasis& basis, Halves halves, const CombineArgs& in,
                const CombineOut* out);

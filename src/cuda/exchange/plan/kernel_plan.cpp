@@ -42,10 +42,10 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
            to_string(shape), needed, device.index, most_shared);
   has_pipeline_ = kernels.combine.has_pipeline && combine_pipeline_bytes() <= most_shared;
-  const auto load = [=](const DispatchLauncher& launcher) {
+  const auto load = [&](const DispatchLauncher& launcher) {
     LoadedKernel kernel;
-    kernel.can_pair_blocks = launcher.prepare_paired(kThreads, for_dispatch, has_by_source);
-    kernel.blocks_per_multiprocessor = launcher.prepare(kThreads, for_dispatch, has_by_source);
+    kernel.can_pair_blocks = launcher.prepare_paired(kThreads, for_dispatch, options.row_orders);
+    kernel.blocks_per_multiprocessor = launcher.prepare(kThreads, for_dispatch, options.row_orders);
     return kernel;
   };
   dispatch_ = load(kernels.dispatch);

@@ -6,6 +6,7 @@
 #include "ferry/detail/cuda/steps/route.cuh"
 #include "ferry/detail/cuda/steps/routing/peer_counts.cuh"
 #include "ferry/detail/cuda/steps/row_starts.cuh"
+#include "ferry/detail/cuda/steps/token_lists.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"
 #include "ferry/detail/cuda/team/work_queue.cuh"
@@ -68,6 +69,7 @@ struct DispatchBlock {
             p.links.table_parts.log2_part_tokens(p.in.num_tokens),
             index() == (p.roles.counts_apart ? blocks : 0)};
   }
+  __device__ ListedTokens listed() const { return {p.plan, p.links, p.in.num_tokens, p.stats.bytes}; }
   __device__ bool sends() const { return !routes() && index() < p.roles.routing_blocks + p.roles.senders; }
   __device__ bool receives() const { return p.receives && !sends() && (!routes() || p.roles.routing_blocks_receive); }
   // This block's index among those that receive. Blocks without another role come first.

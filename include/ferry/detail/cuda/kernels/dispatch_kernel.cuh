@@ -7,6 +7,7 @@
 #include "ferry/detail/cuda/kernels/dispatch_rows.cuh"
 #include "ferry/detail/cuda/kernels/handles/handle_check.cuh"
 #include "ferry/detail/cuda/kernels/step_clock.cuh"
+#include "ferry/detail/cuda/steps/few_token_lists.cuh"
 #include "ferry/detail/cuda/steps/route.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"
@@ -27,7 +28,7 @@ __device__ bool check_replay(const DispatchBlock& b) {
                    check_handle<F>(c, b.p.plan, b.p.links));
 }
 
-template <DeviceFabric F>
+template <RowOrder kOrder, DeviceFabric F>
 __device__ bool route_share(DispatchBlock& b, F& fabric) {
   const int threads = routing_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts);
   const SyncedTeam team(threads, nullptr, b.logical.half);
@@ -44,6 +45,9 @@ __device__ bool route_share(DispatchBlock& b, F& fabric) {
     builder.count();
     ok = builder.learn_from_others(fabric);
     if (ok) builder.publish(fabric, PeerCounter<typename F::Reach>(b.shared.bytes, 0, b.p.stats.bytes));
+    if constexpr (kOrder == RowOrder::by_source)
+      if (ok && share.stores_counts && lists_with_counts<typename F::Reach>(b.p.routing))
+        list_few_tokens<typename F::Reach>(team, b.listed(), builder.memory(), b.epoch);
   }
   ok = b.all.all(ok);
   end_step(b.p.step_times, KernelStep::route, b.all);
@@ -85,11 +89,11 @@ __device__ void send_share(const DispatchBlock& b, F& fabric) {
 }
 
 // Everything that a block does before it receives. False: an earlier call failed, or a rank did not come.
-template <class Maker, DeviceFabric F>
+template <class Maker, RowOrder kOrder, DeviceFabric F>
 __device__ bool route_and_send(DispatchBlock& b, F& fabric) {
   bool ok = true;
   if (b.routes()) {
-    ok = route_share(b, fabric);
+    ok = route_share<kOrder>(b, fabric);
   } else {
     b.await_earlier_kernels();
     if (b.sends()) prefetch_first_token(b);
@@ -107,7 +111,7 @@ __device__ bool route_and_send(DispatchBlock& b, F& fabric) {
 template <class Maker, DeviceFabric F, RowOrder kOrder>
 __device__ void play_roles(DispatchBlock& b) {
   F fabric(b.p.links, b.p.plan, b.p.plan.map.message_bytes());
-  if (!route_and_send<Maker>(b, fabric) || !b.receives()) return;
+  if (!route_and_send<Maker, kOrder>(b, fabric) || !b.receives()) return;
   if constexpr (kOrder == RowOrder::by_source)
     if (!list_share<F>(b)) return;
   lay_out_share<F, kOrder>(b, fabric);

@@ -7,6 +7,7 @@
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/dispatch_block.cuh"
 #include "ferry/detail/cuda/kernels/step_clock.cuh"
+#include "ferry/detail/cuda/steps/few_token_lists.cuh"
 #include "ferry/detail/cuda/steps/row_starts.cuh"
 #include "ferry/detail/cuda/steps/token_lists.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
@@ -210,16 +211,15 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
 }
 
 // I23: the first receiving blocks tell each rank which tokens of this one come there, once this rank's own table is
-// complete. False: a routing block did not come.
+// complete. Of few tokens a routing block has done it. False: a routing block did not come.
 template <DeviceFabric F>
 __device__ bool list_share(const DispatchBlock& b) {
   const DispatchParams& p = b.p;
   const FixedShare block = b.among_receivers();
-  if (!p.plan.map.has_token_lists() || block.index >= p.plan.shape.ranks) return true;
+  if (lists_with_counts<typename F::Reach>(p.routing) || block.index >= p.plan.shape.ranks) return true;
   const bool waits = b.all.thread() < p.routing.parts;
   if (!b.all.all(!waits || typename F::Waits(p.links).wait_for_own_part(p.plan, b.all.thread(), b.epoch))) return false;
-  list_tokens<typename F::Reach>(b.all, {p.plan, p.links, p.in.num_tokens, p.stats.bytes}, b.epoch, block,
-                                 *reinterpret_cast<TokenListMemory*>(b.memory));
+  list_tokens<typename F::Reach>(b.all, b.listed(), b.epoch, block, *reinterpret_cast<TokenListMemory*>(b.memory));
   return true;
 }
 

@@ -1,7 +1,6 @@
-// The receiving half of a dispatch whose rows are not by_expert, or may overflow, as a kernel of its own. It follows a
-// dispatch kernel that only sends. It moves bytes and knows no format. There are two for each order, one of them for
-// rows that may overflow. So the dispatch kernels, of which there is one for each format, need no code for these
-// orders.
+// The receiving half of a dispatch as a kernel of its own: where a call receives only, and the rows are not by_expert,
+// or where rows may overflow. It follows a dispatch kernel that only sends. It moves bytes and knows no format. There
+// are two for each order, one of them for rows that may overflow.
 #pragma once
 
 #include "ferry/detail/cuda/kernels/call_fault.cuh"

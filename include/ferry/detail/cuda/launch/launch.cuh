@@ -66,22 +66,44 @@ void launch_dispatch(const DispatchParams& params, const DispatchPolicy& policy,
   launch(&dispatch_kernel<Maker, F, false, kOrder>, params, grid, stream);
 }
 
+// Calls visit.operator()<order>().
+template <class Visit>
+decltype(auto) with_order(RowOrder order, const Visit& visit) {
+  using enum RowOrder;
+  if (order == by_source) return visit.template operator()<by_source>();
+  if (order == padded) return visit.template operator()<padded>();
+  if (order == in_place) return visit.template operator()<in_place>();
+  return visit.template operator()<by_expert>();
+}
+// The least of what prepare(order) returns for each of `orders`, and for by_expert, whose kernel also runs halves.
+template <class Prepare>
+auto prepare_orders(RowOrders orders, const Prepare& prepare) {
+  auto least = prepare(RowOrder::by_expert);
+  for (const RowOrder order : {RowOrder::by_source, RowOrder::padded, RowOrder::in_place})
+    if (orders.has(order)) least = std::min(least, prepare(order));
+  return least;
+}
+
 template <class Maker, DeviceFabric F>
 DispatchLauncher dispatch_launcher() {
   static_assert(MessageMaker<Maker, Step<F, SyncedTeam, WarpLookup, TeamOps>>);
-  using enum RowOrder;
-  return {[](int threads, std::size_t shared_bytes, bool has_by_source) {
-            const int blocks = prepare_dispatch<Maker, F, by_expert>(threads, shared_bytes);
-            return has_by_source ? std::min(blocks, prepare_dispatch<Maker, F, by_source>(threads, shared_bytes))
-                                 : blocks;
+  return {[](int threads, std::size_t shared_bytes, RowOrders orders) {
+            return prepare_orders(orders, [&](RowOrder order) {
+              return with_order(
+                  order, [&]<RowOrder kOrder> { return prepare_dispatch<Maker, F, kOrder>(threads, shared_bytes); });
+            });
           },
-          [](int threads, std::size_t shared_bytes, bool has_by_source) {
-            return prepare_paired_dispatch<Maker, F, by_expert>(threads, shared_bytes) &&
-                   (!has_by_source || prepare_paired_dispatch<Maker, F, by_source>(threads, shared_bytes));
+          [](int threads, std::size_t shared_bytes, RowOrders orders) {
+            return prepare_orders(orders, [&](RowOrder order) {
+              return with_order(order, [&]<RowOrder kOrder> {
+                return prepare_paired_dispatch<Maker, F, kOrder>(threads, shared_bytes);
+              });
+            });
           },
           [](const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream) {
-            if (lists_and_lays_out(params)) return launch_dispatch<Maker, F, by_source>(params, policy, stream);
-            launch_dispatch<Maker, F, by_expert>(params, policy, stream);
+            const bool is_whole = params.sends && params.receives;
+            with_order(is_whole ? params.out.order : RowOrder::by_expert,
+                       [&]<RowOrder kOrder> { launch_dispatch<Maker, F, kOrder>(params, policy, stream); });
           }};
 }
 

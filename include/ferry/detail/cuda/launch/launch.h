@@ -13,12 +13,12 @@
 namespace ferry::cuda {
 
 struct DispatchLauncher {
-  // Loads the kernel on the current device, with `has_by_source` also the one for whole dispatches of rows by_source,
-  // and raises their limits of shared memory. Returns the blocks per multiprocessor.
-  int (*prepare)(int threads, std::size_t shared_bytes, bool has_by_source);
+  // Loads the kernels of rows in these orders on the current device, and raises their limits of shared memory. Returns
+  // the blocks per multiprocessor.
+  int (*prepare)(int threads, std::size_t shared_bytes, RowOrders orders);
   // The same for the kernels whose thread blocks hold two logical blocks, each of so many threads and bytes. Returns
   // false where there is no such kernel, or where it does not fit.
-  bool (*prepare_paired)(int threads, std::size_t shared_bytes, bool has_by_source);
+  bool (*prepare_paired)(int threads, std::size_t shared_bytes, RowOrders orders);
   void (*launch)(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
 };
 
@@ -52,8 +52,8 @@ struct SmallLaunchers {
   void (*give_counts)(const GiveCountsParams& params, int most_blocks, cudaStream_t stream);
 };
 
-// The kernels over one fabric that lay out rows which are padded, by_source or in_place, or by_expert and may overflow;
-// and the kernels of token lists (receive_launch.cuh).
+// The kernels over one fabric that lay out rows apart from the kernel that sends: in halves all but those by_expert,
+// and all that may overflow; and the kernels of token lists (receive_launch.cuh).
 struct ReceiveLaunchers {
   // Loads them on the current device. Kernels for rows by_source, and of token lists, only where rows may be by_source.
   void (*prepare)(const Plan& plan);

@@ -52,6 +52,7 @@ class RoutingBuilder {
   // Sends counts, header and entries to every rank. I2: the words of its parts follow.
   template <DeviceFabric F>
   __device__ void publish(F& fabric, const PeerCounter<typename F::Reach>& bytes_sent);
+  __device__ const RoutingMemory& memory() const { return memory_; }
 
  private:
   static constexpr int kNone = -1;

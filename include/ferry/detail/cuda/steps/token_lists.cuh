@@ -113,6 +113,10 @@ struct ListedTokens {
   int num_tokens;
   DeviceWord<std::uint64_t>* bytes;  // StatsWords::bytes
 };
+// One thread, for another rank.
+__device__ inline void count_list_bytes(const ListedTokens& listed, int peer) {
+  fetch_add_relaxed(listed.bytes[peer], std::uint64_t{token_list_words(listed.num_tokens) * sizeof(std::uint64_t)});
+}
 // All threads of a block: the lists for the ranks of its share.
 template <RankReach Reach>
 __device__ void list_tokens(const SyncedTeam& all, const ListedTokens& listed, Epoch routing, FixedShare share,
@@ -120,8 +124,7 @@ __device__ void list_tokens(const SyncedTeam& all, const ListedTokens& listed, E
   for (int peer = share.index; peer < listed.plan.shape.ranks; peer += share.count) {
     if (listed.plan.is_masked(peer)) continue;
     TokenLister<Reach>(all, listed.plan, listed.links, routing, peer, memory).list(listed.num_tokens, routing);
-    if (peer != listed.plan.rank && all.thread() == 0)
-      fetch_add_relaxed(listed.bytes[peer], std::uint64_t{token_list_words(listed.num_tokens) * sizeof(std::uint64_t)});
+    if (peer != listed.plan.rank && all.thread() == 0) count_list_bytes(listed, peer);
   }
 }
 
