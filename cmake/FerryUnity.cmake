@@ -10,6 +10,14 @@ function(ferry_in_batches target)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
+# ferry_including_source(<source> <file>): a source that includes the file, by its path from there: ccache takes it for the
+# same in a clone in another folder.
+function(ferry_including_source source file)
+  get_filename_component(folder ${source} DIRECTORY)
+  file(RELATIVE_PATH included ${folder} ${file})
+  file(CONFIGURE OUTPUT ${source} CONTENT "#include \"@included@\"\n" @ONLY)
+endfunction()
+
 # ferry_tests_in_batches(<target>): under sanitizers, where a test's headers take longest; its files lie in its own folder.
 # tools/together.py says which have no names of each other. Elsewhere each file of tests is compiled by itself.
 function(ferry_tests_in_batches target)
