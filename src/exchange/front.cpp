@@ -35,12 +35,12 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
           fmt::format("{}, format {}, {}", to_string(shape), options.format.name(), to_string(options.reduction)))),
       exceptions_(std::uncaught_exceptions()),
       mask_(options.mask) {
-  require_valid(shape, options);
-  if (shape.ranks != world.size())
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank_, shape.ranks, world.size()));
-  if (options.row_orders.has(RowOrder::by_source)) require_order_of_world(RowOrder::by_source);
-  require_options_of_world(rank_, options, world.capabilities());
+  try {
+    require_possible();
+  } catch (const Error& refusal) {
+    tell_refusal(world, options, refusal);
+    throw;
+  }
   require_same_contract(world, shape, options);
   formats_.set(shape, options, rank_);
   for (int format = 0; format < formats_.count(); ++format)
@@ -55,6 +55,16 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
   steps_->end().set_reasons([&world](int rank) { return world.abort_reason(rank); });
   open_.emplace(world.open_exchanges_, *steps_);
   log_made(world, shape_, options_, formats_.layout(), map);
+}
+
+// As far as this rank knows.
+void Exchange::Front::require_possible() const {
+  require_valid(shape_, options_);
+  if (shape_.ranks != world_.size())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank_, shape_.ranks, world_.size()));
+  if (options_.row_orders.has(RowOrder::by_source)) require_order_of_world(RowOrder::by_source);
+  require_options_of_world(rank_, options_, world_can_);
 }
 
 // I10: the others may wait for more of this rank in a round that is open, or when an error takes this rank away.

@@ -56,6 +56,7 @@ class Exchange::Front {
   void start(Call which, const CallOptions& call);
   void require_not_ended() const;
   void together(const std::function<void()>& work, std::chrono::milliseconds deadline);
+  void require_possible() const;
   void require_order_of_world(RowOrder order) const;
   void tell_left() noexcept;
   DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket, bool may_refuse_later);

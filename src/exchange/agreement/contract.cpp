@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,7 +30,14 @@ constexpr std::size_t kRowOrdersField = kFields - 2;
 struct Contract {
   std::array<std::int64_t, kFields> value;
   std::array<char, 64> format, result_format;
+  std::int64_t refused_as;        // ErrorKind
+  std::array<char, 504> refusal;  // why this rank refuses its options; empty: it does not
 };
+
+template <std::size_t kBytes>
+void copy_text(const char* text, std::array<char, kBytes>& to) {
+  std::strncpy(to.data(), text, kBytes - 1);
+}
 
 Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
   Contract contract{};
@@ -53,8 +62,8 @@ Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
                     o.dynamic_scales,
                     o.row_orders.bits(),
                     static_cast<std::int64_t>(o.more_formats.size())};
-  std::strncpy(contract.format.data(), o.format.name(), contract.format.size() - 1);
-  std::strncpy(contract.result_format.data(), o.result_format.name(), contract.result_format.size() - 1);
+  copy_text(o.format.name(), contract.format);
+  copy_text(o.result_format.name(), contract.result_format);
   return contract;
 }
 
@@ -63,12 +72,26 @@ std::string text_of(std::size_t field, std::int64_t value) {
   return field == kReduction ? to_string(value != 0 ? Reduction::exact : Reduction::by_rank) : std::to_string(value);
 }
 
+std::vector<Contract> contracts_of_all(World& world, const Contract& mine, const RankMask& mask,
+                                       std::chrono::milliseconds deadline) {
+  std::vector<Contract> all(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), mask, deadline);
+  return all;
+}
+
+void require_no_refusal(const std::vector<Contract>& all, const RankMask& mask, int my_rank) {
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (!is_masked(mask, static_cast<int>(rank)) && all[rank].refusal[0] != '\0')
+      throw Error(static_cast<ErrorKind>(all[rank].refused_as),
+                  fmt::format("rank {}: rank {} does not make this exchange, and says: {}", my_rank, rank,
+                              all[rank].refusal.data()));
+}
+
 // `prefix`: of the names of fields that differ.
 void require_same(World& world, const Shape& shape, const ExchangeOptions& options, const std::string& prefix) {
-  const Contract mine = contract_of(shape, options);
-  std::vector<Contract> all(static_cast<std::size_t>(world.size()));
-  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), options.mask,
-                   set_up_deadline(options));
+  const std::vector<Contract> all =
+      contracts_of_all(world, contract_of(shape, options), options.mask, set_up_deadline(options));
+  require_no_refusal(all, options.mask, world.rank());
   int first = 0;
   while (is_masked(options.mask, first)) ++first;
   const Contract& reference = all[static_cast<std::size_t>(first)];
@@ -98,6 +121,20 @@ void require_same_contract(World& world, const Shape& shape, const ExchangeOptio
   require_same(world, shape, options, "");
   for (int format = 1; format < num_formats(options); ++format)
     require_same(world, shape, options_in(options, format), fmt::format("more_formats[{}]: ", format - 1));
+}
+
+void tell_refusal(World& world, const ExchangeOptions& options, const Error& refusal) noexcept {
+  try {
+    const bool is_possible = options.mask.size() <= static_cast<std::size_t>(world.size());
+    const RankMask mask = is_possible ? options.mask : RankMask{};
+    if (is_masked(mask, world.rank())) return;
+    Contract mine{};
+    mine.refused_as = static_cast<std::int64_t>(refusal.kind());
+    copy_text(refusal.what(), mine.refusal);
+    contracts_of_all(world, mine, mask, std::min(set_up_deadline(options), kDefaultDeadline));
+  } catch (...) {
+    // Then the others find it out at their deadlines.
+  }
 }
 
 }  // namespace ferry

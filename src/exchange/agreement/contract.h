@@ -8,7 +8,11 @@
 
 namespace ferry {
 
-// Collective. Throws Error(invalid_argument) on every rank where two ranks differ.
+// Collective. Throws Error(invalid_argument) on every rank where two ranks differ, and where some rank refuses its own
+// options that rank's words.
 void require_same_contract(World& world, const Shape& shape, const ExchangeOptions& options);
+// The part of a rank that refuses them in that call: the others need not wait for it until their deadlines. They may
+// never come, so it throws nothing, and waits for them as long as by default.
+void tell_refusal(World& world, const ExchangeOptions& options, const Error& refusal) noexcept;
 
 }  // namespace ferry

@@ -143,10 +143,35 @@ void report_differences(const Target& target) {
   });
 }
 
+// Rank 1 alone gives what cannot work: all ranks are told at once, none hangs, and the world can be used again.
+void refuse_on_one_rank(const Target& target) {
+  ScenarioSettings good;
+  good.shape = kShape;
+  good.options = options_for("mxfp8");
+  const Scenario scenario = make_scenario(good);
+  on_ranks(target, kShape.ranks, "settings that one rank refuses", [&](World& world) {
+    for (const Impossible& impossible : impossible_settings()) {
+      Setting setting;
+      if (world.rank() == 1) impossible.spoil(setting);
+      std::vector<std::string> fragments = impossible.fragments;
+      if (world.rank() != 1) fragments.emplace_back("rank 1 does not make this exchange");
+      const auto begin = std::chrono::steady_clock::now();
+      expect_error(world.rank(), std::string("rank 1 gives ") + impossible.what, ErrorKind::invalid_argument, fragments,
+                   [&] { Exchange exchange(world, setting.shape, setting.options); });
+      expect_equal(world.rank(), "told before the deadline (1: yes)", 1,
+                   std::chrono::steady_clock::now() - begin < kSuiteDeadline / 2 ? 1 : 0);
+    }
+    Exchange exchange(world, kShape, good.options);
+    run_round(exchange, scenario, Form::split);
+  });
+}
+
 }  // namespace
 
 void add_agreement_cases(Cases& cases) {
   cases.push_back({"agreement/impossible", "shapes and options that cannot work are refused", true, refuse_impossible});
+  cases.push_back({"agreement/refused_on_one_rank", "what one rank alone refuses is told to all of them", true,
+                   refuse_on_one_rank});
   cases.push_back(
       {"agreement/differences", "what differs between ranks is reported with both values", true, report_differences});
 }
