@@ -43,7 +43,7 @@ std::string text_of(nb::handle object) { return nb::str(object).c_str(); }
 // torch may negate a tensor by a mark alone, which DLPack does not carry: who reads the memory misses the sign.
 void require_sign(nb::handle array, const char* name) {
   static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
-  const nb::object found = nb::steal(PyObject_CallMethodNoArgs(array.ptr(), is_neg));
+  const nb::object found = nb::steal(PyObject_CallMethodObjArgs(array.ptr(), is_neg, nullptr));
   if (!found.is_valid()) nb::raise_python_error();
   if (found.is(nb::bool_(false))) return;
   throw Error(ErrorKind::invalid_argument, std::string(name) +
