@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <span>
+#include <type_traits>
 
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "tool/bench/cuda/graph_timer.h"
@@ -14,25 +14,25 @@ namespace {
 
 using cuda::cuda_check;
 
-constexpr int kWarmUps = 3;
+constexpr int kFirstReplays = 3;
 constexpr int kReplays = 11;
-constexpr int kLeadRounds = 2;  // so that the ranks begin together
+constexpr int kRoundsAhead = 2;  // so that the ranks begin together
 
 struct DestroysGraph {
   void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
   void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
 };
-using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroysGraph>;
+using CapturedGraph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroysGraph>;
 using RunnableGraph = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroysGraph>;
 
-RunnableGraph instantiate(const Graph& graph) {
+RunnableGraph instantiate(const CapturedGraph& graph) {
   cudaGraphExec_t made = nullptr;
   cuda_check(cudaGraphInstantiate(&made, graph.get(), 0), "cudaGraphInstantiate");
   return RunnableGraph(made);
 }
 
 // The kernels of a graph in which each follows the one before; empty: it is no such graph.
-std::vector<cudaGraphNode_t> line_of(const Graph& graph) {
+std::vector<cudaGraphNode_t> line_of(const CapturedGraph& graph) {
   std::size_t count = 0;
   cuda_check(cudaGraphGetNodes(graph.get(), nullptr, &count), "cudaGraphGetNodes");
   std::vector<cudaGraphNode_t> nodes(count);
@@ -60,12 +60,12 @@ std::vector<cudaGraphNode_t> line_of(const Graph& graph) {
 class TimedLine {
  public:
   // `graph` must outlive it: its nodes own the parameters.
-  explicit TimedLine(const Graph& graph) {
+  explicit TimedLine(const CapturedGraph& graph) {
     const std::vector<cudaGraphNode_t> kernels = line_of(graph);
     if (kernels.empty()) return;
     cudaGraph_t made = nullptr;
     cuda_check(cudaGraphCreate(&made, 0), "cudaGraphCreate");
-    const Graph timed(made);
+    const CapturedGraph timed(made);
     cudaGraphNode_t last = nullptr;
     add_event(made, last);
     for (cudaGraphNode_t kernel : kernels) {
@@ -115,7 +115,7 @@ class TimedLine {
 };
 
 // Null where a call of CUDA fails: then the times of the operation are still good.
-std::unique_ptr<TimedLine> make_line(const Graph& graph) {
+std::unique_ptr<TimedLine> make_line(const CapturedGraph& graph) {
   try {
     return std::make_unique<TimedLine>(graph);
   } catch (const Error&) {
@@ -134,14 +134,14 @@ bool all_say(World& world, bool mine) {
 }  // namespace
 
 std::vector<GpuKernel> time_kernels(World& world, cudaStream_t stream, const std::function<void()>& enqueue) {
-  const Graph graph(capture(stream, enqueue));
+  const CapturedGraph graph(capture(stream, enqueue));
   const std::unique_ptr<TimedLine> line = make_line(graph);
   if (!all_say(world, line != nullptr && line->can_run())) return {};
   const RunnableGraph lead = instantiate(graph);
   std::vector<std::vector<float>> times(line->blocks().size());
-  for (int replay = -kWarmUps; replay < kReplays; ++replay) {
+  for (int replay = -kFirstReplays; replay < kReplays; ++replay) {
     world.barrier();
-    for (int round = 0; round < kLeadRounds; ++round)
+    for (int round = 0; round < kRoundsAhead; ++round)
       cuda_check(cudaGraphLaunch(lead.get(), stream), "cudaGraphLaunch");
     line->launch(stream);
     cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
