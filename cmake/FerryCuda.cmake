@@ -114,7 +114,8 @@ add_library(ferry_cuda_other_gpus OBJECT EXCLUDE_FROM_ALL src/cuda/kernels/launc
                                                           ${swiglu_sources})
 set_target_properties(ferry_cuda_other_gpus PROPERTIES CUDA_ARCHITECTURES "80-real;100f-real")
 target_include_directories(ferry_cuda_other_gpus PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
-target_compile_options(ferry_cuda_other_gpus PRIVATE ${FERRY_CUDA_HARDLY_OPTIMISED})
+# Their code for GPUs alone: the host's part is that of the objects above.
+target_compile_options(ferry_cuda_other_gpus PRIVATE ${FERRY_CUDA_HARDLY_OPTIMISED} -fatbin)
 target_link_libraries(ferry_cuda_other_gpus PRIVATE ferry_cuda_flags)
 add_dependencies(ferry_cuda_compile ferry_cuda_other_gpus)
 

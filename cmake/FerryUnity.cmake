@@ -18,17 +18,19 @@ function(ferry_including_source source file)
   file(CONFIGURE OUTPUT ${source} CONTENT "#include \"@included@\"\n" @ONLY)
 endfunction()
 
-# ferry_tests_in_batches(<target>): under sanitizers, where a test's headers take longest; its files lie in its own folder.
-# tools/together.py says which have no names of each other. Elsewhere each file of tests is compiled by itself.
+# ferry_tests_in_batches(<target>): under sanitizers, where a test's headers take longest, and where tests for GPUs are not
+# run; its files lie in its own folder. tools/together.py says which have no names of each other. Elsewhere each file of
+# tests is compiled by itself.
 function(ferry_tests_in_batches target)
-  if(NOT FERRY_UNITY OR NOT FERRY_SANITIZE)
+  if(NOT FERRY_UNITY OR NOT (FERRY_SANITIZE OR FERRY_CUDA_QUICK_COMPILE))
     return()
   endif()
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   get_target_property(files ${target} SOURCES)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/together.py ${files})
   execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/together.py ${files} OUTPUT_VARIABLE batches
-                          OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+                          WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_STRIP_TRAILING_WHITESPACE
+                          COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE "\n" ";" batches "${batches}")
   foreach(batch IN LISTS batches)
     string(REPLACE " " ";" batch "${batch}")

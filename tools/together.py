@@ -15,6 +15,8 @@ DECLARED = re.compile(r"^(?!TEST|INSTANTIATE|TYPED|using [\w:]+;)(?:(?:struct|cl
                       r"[a-z_A-Z][\w:<>,&* ]*?\b(\w+)\s*[({=;\[])", re.M)
 UNNAMED = re.compile(r"^namespace \{$(.*?)^\}  // namespace$", re.M | re.S)
 STATIC = re.compile(r"^static .*$", re.M)
+# Words that say nothing of a name outside of classes: in comments and literals, and names of members where they are used.
+NO_NAMES = re.compile(r"//.*$|\"(?:\\.|[^\"\\\n])*\"|(?:\.|->)\w+", re.M)
 ALONE = re.compile(r"^\s*#\s*(define|undef)\b|\bmain\(", re.M)
 
 
@@ -35,7 +37,7 @@ class Text:
 
 def names_of(text):
     """The names that a source has for itself, and all its words."""
-    words = set(re.findall(r"[A-Za-z_]\w*", text))
+    words = set(re.findall(r"[A-Za-z_]\w*", NO_NAMES.sub(" ", text)))
     if ALONE.search(text):
         return words, words
     inside = "".join(UNNAMED.findall(text)) + "\n".join(STATIC.findall(text))
