@@ -78,11 +78,14 @@ TEST_P(EmulatedRounds, AgreeWithPairedBlocks) {
   }
 }
 
-// Orders of rows whose receiving half is a kernel of its own: each rank chooses for each round. Slots are memory that
-// the test can read.
+// Each rank chooses an order for each round, and whether it is one kernel or two halves. Slots are memory that the test
+// can read.
 TEST_P(EmulatedRounds, AgreeInEveryOrderOfRows) {
   for (std::uint64_t seed = 61; seed <= 63 && !HasFailure(); ++seed)
     run(seed, make_session(draw_orders(seed), seed), {.multiprocessors = seed == 63 ? 5 : 2}, EmulatedReach::direct);
+  SessionSettings paired = draw_orders(64);
+  paired.options.concurrent = 2;
+  run(64, make_session(paired, 64), {.multiprocessors = 8}, EmulatedReach::direct);
 }
 
 // Token lists are put, too, and ranks whose rows are not by_source get them as all others do. Where rows have no room,
@@ -111,11 +114,42 @@ TEST_P(EmulatedRounds, AgreeByStores) {
   change_params<cuda::CombineParams>([](cuda::CombineParams& params) { params.roles.in_place = true; });
   for (std::uint64_t seed = 31; seed <= 32 && !HasFailure(); ++seed)
     run(seed, make_session(draw(seed), seed), {}, EmulatedReach::direct);
+  run(33, make_session(draw_orders(33), 33), {}, EmulatedReach::direct);
 }
 
 TEST_P(EmulatedRounds, AgreeByLatePuts) {
   for (std::uint64_t seed = 41; seed <= 44 && !HasFailure(); ++seed)
     run(seed, make_session(draw(seed), seed), {}, EmulatedReach::late_puts);
+}
+
+// Runs the session with all dispatches as one call, or in halves. Returns the bytes that rank 0 sent to each rank.
+std::vector<std::uint64_t> bytes_sent_as(Session session, conformance::Form form, const emulated::Gpus& gpus) {
+  for (SessionRound& round : session.rounds) round.form = form;
+  EmulatedRanks ranks(session.shape, session.options, gpus, EmulatedReach::direct);
+  ranks.run(session.rounds, {.seed = 95});
+  return ranks.exchange(0).stats().bytes_sent;
+}
+
+// I23: so many entries are listed by receiving blocks, from the table; so few by the block that counts them, here in
+// more words than a warp has lanes. In halves a kernel of its own lists them, and as many bytes are sent.
+TEST(EmulatedLists, OfWholeDispatchesComeFromTheTableOrTheCounts) {
+  for (const Shape& shape : {Shape{2, 40, 32, 70, 32}, Shape{2, 4, 1, 1100, 32}}) {
+    for (const int concurrent : {1, 2}) {  // 2: two blocks are one thread block
+      SessionSettings settings;
+      settings.shape = shape;
+      settings.options = conformance::options_for("bf16", Reduction::by_rank);
+      settings.options.row_orders = {RowOrder::by_source};
+      settings.options.concurrent = concurrent;
+      settings.row_orders = {RowOrder::by_source};
+      settings.routings = {"uniform"};
+      settings.num_rounds = 1;
+      settings.abandons = 0;
+      const Session session = make_session(settings, 95);
+      const emulated::Gpus gpus{.multiprocessors = 4 * concurrent};
+      const std::vector<std::uint64_t> whole = bytes_sent_as(session, conformance::Form::one_call, gpus);
+      EXPECT_EQ(whole, bytes_sent_as(session, conformance::Form::split, gpus)) << session.description();
+    }
+  }
 }
 
 // I15: token lists come long after all else of their dispatch. Of every two routings whose lists lie in one buffer a

@@ -42,6 +42,18 @@ void layouts(const Target& target, const char* format) {
   }
 }
 
+// Rows in another order. Rows by_source need to know which tokens come.
+void orders(const Target& target) {
+  for (const RowOrder order : {RowOrder::by_source, RowOrder::padded, RowOrder::in_place})
+    for (const int max_blocks : {0, 3, 8}) {
+      ScenarioSettings settings = settings_for("mxfp8", max_blocks == 3 ? "zipf" : "uniform", 608);
+      if (order == RowOrder::by_source) settings.options.row_orders = {order, RowOrder::by_expert};
+      settings.row_orders = {order};
+      settings.max_blocks = max_blocks;
+      run_scenario(target, settings, Form::one_call);
+    }
+}
+
 // Few blocks, each with many small messages, which one warp makes on GPUs; of the formats that `layouts` has not.
 void few_senders(const Target& target) {
   for (const char* format : {"bf16", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4"}) {
@@ -188,6 +200,7 @@ void add_large_cases(Cases& cases) {
     cases.push_back({name + "_in_turn", "large and small rounds on one exchange, some given up", false,
                      [format](const Target& target) { in_turn(target, format); }});
   }
+  cases.push_back({"large/orders", "over a thousand tokens on a rank, each order of rows", false, orders});
   cases.push_back({"large/few_senders", "over a thousand tokens on a rank, by few blocks", false, few_senders});
   cases.push_back({"large/combines", "hundreds of tokens on each of four ranks, all that combine has", false,
                    combines_of_many_blocks});
