@@ -34,7 +34,8 @@ struct DispatchOutput {
   Tensor expert_ids{};   // i32 [groups]: 0 .. groups-1
   Tensor src_info{};  // i32 [row_capacity, 2]: token index at its source, k; (-1, -1) in padding; k = K in shared rows
   Tensor scales_offsets{};  // u32 [groups]; tiled scales only
-  Tensor handle{};          // u8 [handle_bytes]: the routing of this dispatch, for later calls; may be left out
+  // u8 [handle_bytes], or fewer with short_handles: the routing of this dispatch, for later calls; may be left out
+  Tensor handle{};
   // i32 [groups]: tokens of each expert, without padding. padded: rows past them stay as they were. Others than padded
   // may leave it out
   Tensor counts{};
@@ -96,7 +97,7 @@ struct RowLayout {
   ScaleLayout scale_layout = ScaleLayout::none;
   int scales_per_row = 0;
   int hidden = 0;
-  std::int64_t handle_bytes = 0;  // of a handle
+  std::int64_t handle_bytes = 0;  // of a whole handle
   std::int64_t expert_rows = 0;   // most rows of one expert: R * T; with skip_a2a T
   int sources = 0;                // ranks whose tokens come: R; with skip_a2a 1
   int top_k = 0;
@@ -109,6 +110,11 @@ struct RowLayout {
   // expert by expert: [groups, scales_per_row, expert_stride].
   std::vector<std::int64_t> scales_shape(std::int64_t row_capacity, RowOrder order = RowOrder::by_expert,
                                          std::int64_t expert_stride = 0) const;
+  // Bytes that are enough for a short handle (ExchangeOptions::short_handles) of a dispatch of `tokens` of this rank's
+  // tokens: where the host knows what came, and where it knows of no more messages and rows of experts than so many. A
+  // message has one row or more, and rows by_source are messages. At most handle_bytes.
+  std::int64_t short_handle_bytes(std::int64_t tokens, const RowCounts& counts) const;
+  std::int64_t short_handle_bytes(std::int64_t tokens, std::int64_t messages, std::int64_t rows) const;
   // 128-row tiles of a tiled scale tensor.
   std::int64_t scale_tiles(std::int64_t row_capacity) const { return (row_capacity + 127) / 128 + groups; }
 };

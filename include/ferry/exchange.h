@@ -89,16 +89,20 @@ struct ExchangeOptions {
   // GPU ranks: multiprocessors that no kernel of this exchange takes. Kernels of another library that wait for peers
   // (NCCL's) need room of their own: on two GPUs that run them in opposite orders each would wait for the other.
   int reserve_sms = 0;
+  // Handles that this rank leaves or gives may have fewer bytes: RowLayout::short_handle_bytes. It takes memory, on
+  // GPUs of the device, for two whole ones.
+  bool short_handles = false;
 };
 
 // The formats of an exchange: its own, and more_formats.
 inline constexpr int kMostFormats = 16;
 
-// A handle is what a dispatch leaves of its routing at one rank: memory of the caller's, u8 [RowLayout::handle_bytes],
-// at a multiple of 16 bytes, on the rank's device. Any number may be alive, and they may be copied. In a call all ranks
-// give their handle of the same dispatch, or none does. A handle is good for any exchange of the same ranks, experts,
-// top_k, max_tokens, skip_a2a and fused_shared_expert, whatever the format, hidden and reduction, also after its own
-// exchange is gone. docs/handles.md has examples.
+// A handle is what a dispatch leaves of its routing at one rank: memory of the caller's, u8 [RowLayout::handle_bytes]
+// or, short, of fewer bytes (ExchangeOptions::short_handles), at a multiple of 16 bytes, on the rank's device. Any
+// number may be alive, and they may be copied. In a call all ranks give their handle of the same dispatch, or none
+// does. A handle is good for any exchange of the same ranks, experts, top_k, max_tokens, skip_a2a and
+// fused_shared_expert, whatever the format, hidden and reduction, also after its own exchange is gone. docs/handles.md
+// has examples.
 
 // What dispatch sends. dispatch_async has read it when it returns (on a GPU: in stream order). Only a handle is read
 // until dispatch_wait returns.

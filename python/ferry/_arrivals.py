@@ -21,7 +21,10 @@ def require_group(group: int, groups: int) -> None:
 
 
 class Handle:
-    """The routing of one dispatch at one rank, for later calls: `data`, u8 [handle_bytes], and what made it.
+    """The routing of one dispatch at one rank, for later calls: `data`, u8, and what made it.
+
+    `data` has layout.handle_bytes bytes. Where the exchange has short_handles, that of a dispatch that made its outputs
+    when it knew what came has fewer: layout.short_handle_bytes.
 
     Any number may be alive. It is good for any exchange of the same ranks, experts, top_k, max_tokens, skip_a2a and
     fused_shared_expert. In a call all ranks give their handle of the same dispatch, or none does.

@@ -65,7 +65,7 @@ class Exchange:
                  more_formats: Iterable[str | Format | dict[str, Any]] = (),
                  row_orders: str | Iterable[str] | None = None, concurrent: int = 1, mask: Iterable[int] = (),
                  deadline: float | None = None, set_up_deadline: float | None = None, workers: int = 1,
-                 reserve_sms: int = 0, allocate: Allocate | None = None) -> None:
+                 reserve_sms: int = 0, short_handles: bool = False, allocate: Allocate | None = None) -> None:
         given = {name: value for name, value in locals().items()
                  if name not in ("self", "world", "experts", "top_k", "max_tokens", "hidden", "allocate")}
         if not isinstance(world, World):
@@ -86,7 +86,8 @@ class Exchange:
         if world.kind == "shmem":
             close_at_end(self)
         self._format = format if isinstance(format, Format) else format_named(options.format)
-        self._formats = Formats(self._core, [self._format, *map(format_named, options.more_formats)])
+        self._short_handles = options.short_handles and bool(world.capabilities()["asked_counts"])
+        self._formats = Formats(self._core, [self._format, *map(format_named, options.more_formats)], self._short_handles)
         self._device = self._core.device
         self._on_cpu = self._device == "cpu"
 
@@ -122,12 +123,12 @@ class Exchange:
     def closed(self) -> bool:
         return self._core.closed
 
-    def allocate_outputs(self, row_capacity: int | None = None, *, row_order: str = "by_expert",
+    def allocate_outputs(self, row_capacity: int | _ferry.RowCounts | None = None, *, row_order: str = "by_expert",
                          expert_stride: int = 0, extra: str | Iterable[str] = (), like: Array = None,
                          stream: Any = None, format: int | str | Format = 0) -> dict[str, Array]:
         """What a dispatch of that order and format fills, as arrays that are not initialised.
 
-        row_capacity  None: the worst case, which no dispatch refuses
+        row_capacity  None: the worst case, which no dispatch refuses; RowCounts: what came, also of a short handle
         like          on a GPU: an array of the framework that makes them; None: that of the newest call
         extra         outputs beside the usual ones: handle, counts, source_starts, row_weights, row_sources, messages,
                       row_scales, overflow, cumulative_counts, waited_ns (docs/outputs.md). The last two start as zeros
@@ -135,7 +136,8 @@ class Exchange:
         self._number(stream, like)
         wanted = frozenset(names_in("extra", extra))
         outputs = {name: self._empty(name, shape, dtype, alignment) for name, shape, dtype, alignment in
-                   self._formats.specs(row_capacity, row_order, expert_stride, wanted, self._formats.number(format))}
+                   self._formats.specs(row_capacity, row_order, expert_stride, wanted, self._formats.number(format),
+                                       self._begun[0])}
         for name in wanted & {"cumulative_counts", "waited_ns"}:
             if self._on_cpu:
                 outputs[name][...] = 0
@@ -157,7 +159,7 @@ class Exchange:
         outputs       arrays to fill (allocate_outputs, or `arrays` of earlier Arrivals); None: new ones, with as many
                       rows as came, or as row_capacity says
         extra         as at allocate_outputs
-        leave_handle  whether the Arrivals have a handle
+        leave_handle  whether the Arrivals have a handle; with short_handles and as many rows as came a short one
         zero_padding  clears payload, scales and weights of padding rows
         deadline      seconds of each wait; None: the exchange's
         more          router_weight (a hook in place of topk_weights), router_weight_context, input_scale, row_order,
@@ -197,10 +199,10 @@ class Exchange:
         number = self._same(stream)
         if outputs is None:
             _, order, stride, format = self._begun
-            if row_capacity is None and order != "padded":
-                row_capacity = self.wait_for_counts(deadline=deadline, stream=number).rows
-            outputs = self.allocate_outputs(row_capacity, row_order=order, expert_stride=stride, extra=extra,
-                                            stream=number, format=format)
+            asks = row_capacity is None and self._formats.asks(order, names_in("extra", extra))
+            room = self.wait_for_counts(deadline=deadline, stream=number) if asks else row_capacity
+            outputs = self.allocate_outputs(room, row_order=order, expert_stride=stride, extra=extra, stream=number,
+                                            format=format)
         self._core.dispatch_wait(to_fill(outputs, zero_padding), (deadline, number, max_blocks))
         self._dispatching = None
         return self._arrivals(outputs, number)

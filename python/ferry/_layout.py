@@ -16,7 +16,7 @@ _OF_A_FORMAT = ("format", "tiled_scales", "expert_alignment", "dynamic_scales")
 _SECONDS = ("deadline", "set_up_deadline")
 _NAMES = ("format", "more_formats", "reduction", "tiled_scales", "expert_alignment", "fused_shared_expert", "skip_a2a",
           "allreduce_world_size", "result_format", "late_weights", "returns_weights", "dynamic_scales", "row_orders",
-          "concurrent", "mask", "deadline", "set_up_deadline", "workers", "reserve_sms")
+          "concurrent", "mask", "deadline", "set_up_deadline", "workers", "reserve_sms", "short_handles")
 
 
 def options_of(given: dict[str, Any], ranks: int) -> _ferry.Options:
@@ -75,8 +75,9 @@ def exchange_layout(*, ranks: int, experts: int, top_k: int, max_tokens: int, hi
 
     Its attributes are those of ferry::RowLayout: groups, alignment, min_row_capacity, payload_row_bytes, scale_dtype,
     scale_layout, scales_per_row, hidden, handle_bytes, expert_rows, sources, top_k, has_global_scales; its methods
-    least_rows(row_order, expert_stride) and dispatch_outputs(row_capacity, row_order, expert_stride, all), which lists
-    what a dispatch fills: name, dtype, shape, alignment, is_optional, nbytes. Raises InvalidArgument.
+    least_rows(row_order, expert_stride), short_handle_bytes(tokens, counts) or (tokens, messages=, rows=), and
+    dispatch_outputs(row_capacity, row_order, expert_stride, all), which lists what a dispatch fills: name, dtype,
+    shape, alignment, is_optional, nbytes. Raises InvalidArgument.
     """
     shape = shape_of(ranks=ranks, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
     taken = options_of(options, shape.ranks)

@@ -32,8 +32,9 @@ def number_of(argument: str, asked: Any, names: Sequence[str]) -> int:
 class Formats:
     """Format 0 is the exchange's own; the others are its more_formats, from 1 on."""
 
-    def __init__(self, core: _ferry.Exchange, formats: Sequence[Format]) -> None:
+    def __init__(self, core: _ferry.Exchange, formats: Sequence[Format], short_handles: bool) -> None:
         self.formats = tuple(formats)
+        self._short_handles = short_handles
         self.layouts = tuple(core.layout_in(index) for index in range(len(self.formats)))
         self._specs: dict[Any, list[Spec]] = {}  # of the newest calls of specs
 
@@ -43,9 +44,21 @@ class Formats:
             return asked
         return number_of("format", asked, [each.name for each in self.formats])
 
-    def specs(self, row_capacity: int | None, row_order: str, expert_stride: int, wanted: frozenset[str],
-              format: int = 0) -> list[Spec]:
-        """The outputs of a dispatch. Callers mostly ask for the same again."""
+    def asks(self, row_order: str, extra: Sequence[str]) -> bool:
+        """Whether outputs that hold what comes follow from the counts: padded rows lie at their stride in any case."""
+        return row_order != "padded" or self._short_handles and "handle" in extra
+
+    def specs(self, row_capacity: int | _ferry.RowCounts | None, row_order: str, expert_stride: int,
+              wanted: frozenset[str], format: int, tokens: int) -> list[Spec]:
+        """The outputs of a dispatch of `tokens` of this rank's tokens. Callers mostly ask for the same again."""
+        if isinstance(row_capacity, _ferry.RowCounts):
+            rows = None if row_order == "padded" else row_capacity.rows
+            specs = self.specs(rows, row_order, expert_stride, wanted, format, tokens)
+            if not self._short_handles or "handle" not in wanted:
+                return specs
+            handle = (self.layouts[format].short_handle_bytes(tokens, row_capacity),)
+            return [(name, handle if name == "handle" else shape, dtype, alignment)
+                    for name, shape, dtype, alignment in specs]
         row_order, expert_stride = text("row_order", row_order), whole_number("expert_stride", expert_stride, 64)
         if row_capacity is not None:
             row_capacity = whole_number("row_capacity", row_capacity, 64)

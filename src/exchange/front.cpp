@@ -13,6 +13,7 @@
 #include "exchange/checks/row_order_rules.h"
 #include "exchange/checks/valid_options.h"
 #include "exchange/log/made_log.h"
+#include "exchange/sizes/plan.h"
 #include "exchange/sizes/sizes.h"
 #include "ferry/detail/layout/call_word.h"
 
@@ -52,6 +53,8 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
   message_slot_bytes_ = map.message_slot_bytes();
   steps_ = kernels == nullptr ? world.make_steps(shape_, options_, map)
                               : world.make_compiled_steps(shape_, options_, map, *kernels);
+  if (options.short_handles && takes_host_memory_)
+    short_handles_.emplace(make_plan(shape_, options_, map, rank_), formats_.layout().handle_bytes);
   steps_->end().set_reasons([&world](int rank) { return world.abort_reason(rank); });
   open_.emplace(world.open_exchanges_, *steps_);
   log_made(world, shape_, options_, formats_.layout(), map);
@@ -147,6 +150,8 @@ DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ti
 // Completes `ticket` with what the handle says of its dispatch.
 bool Exchange::Front::read_handle(const ConstTensor& handle, Operation operation, Ticket& ticket) {
   ticket.handle = check_handle_tensor(call_context(), "handle", handle);
+  ticket.handle_bytes = handle.shape[0];
+  if (short_handles_) ticket.handle = short_handles_->given(call_context(), handle, operation);
   const auto facts = steps_->read_handle(call_context(), ticket.handle, operation);
   (operation == Operation::dispatch ? replayed_ : returned_) = facts;
   if (!facts) {
@@ -170,6 +175,7 @@ RowsOut Exchange::Front::checked_rows(const DispatchOutput& out, const Ticket& t
   RowsOut rows = check_dispatch_output(context, out, ticket.rows, ticket.overflow);
   if (ticket.by_counts) check_counts_output(call_context(), out, ticket.handle != nullptr);
   rows.handle = check_handle_tensor(call_context(), "handle", out.handle);
+  if (short_handles_) rows.handle = short_handles_->to_leave(out.handle);
   if (out.handle) steps_->require_handles(call_context());
   if (out.handle && ticket.rows.order == RowOrder::padded && ticket.rows.expert_stride < formats_.layout().expert_rows)
     throw Error(ErrorKind::invalid_argument,
@@ -268,6 +274,7 @@ void Exchange::Front::receive(const RowsOut& rows) {
     steps_->receive(ticket, rows);
   });
   order_.advance(Call::dispatch_wait);
+  if (short_handles_) short_handles_->leave(call_context());
 }
 
 RowCounts Exchange::Front::wait_for_counts(const CallOptions& call) {
@@ -312,7 +319,9 @@ void Exchange::Front::dispatch(const DispatchInput& in, const DispatchOutput& ou
   scope.note(ticket, Operation::dispatch);
   if (steps_->fuses_halves()) {
     steps_->dispatch(ticket, args, rows);
-    return order_.begin_dispatch(Call::dispatch, ticket);
+    order_.begin_dispatch(Call::dispatch, ticket);
+    if (short_handles_) short_handles_->leave(call_context());
+    return;
   }
   steps_->send(ticket, args);
   order_.begin_dispatch(Call::dispatch_async, ticket);

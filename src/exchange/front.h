@@ -12,6 +12,7 @@
 #include "exchange/checks/counts_input.h"
 #include "exchange/checks/validate.h"
 #include "exchange/exchange_steps.h"
+#include "exchange/handles/host_handles.h"
 #include "exchange/log/trace_log.h"
 #include "exchange/open_exchanges.h"
 #include "exchange/sizes/call_formats.h"
@@ -91,15 +92,16 @@ class Exchange::Front {
   std::optional<OpenExchange> open_;
   int exceptions_;  // that were on their way when this exchange was made
   CallOrder order_;
-  std::optional<std::int64_t> asked_;    // the least row capacity of the newest dispatch, where the caller asked
-  std::optional<HandleFacts> replayed_;  // of the newest handle that a dispatch was given
-  std::optional<HandleFacts> returned_;  // of the newest handle that a combine was given
-  CountsInput counts_input_;             // of the newest dispatch
-  WideWeights dispatch_weights_;         // of the newest dispatch
-  WideWeights combine_weights_;          // of the newest combine
-  CombineArgs sent_back_;                // by the newest combine
-  std::int64_t rows_by_token_ = -1;      // of its weights and bias, where its own number is not known yet
-  RankMask mask_;                        // of the next dispatch
+  std::optional<std::int64_t> asked_;         // the least row capacity of the newest dispatch, where the caller asked
+  std::optional<HandleFacts> replayed_;       // of the newest handle that a dispatch was given
+  std::optional<HandleFacts> returned_;       // of the newest handle that a combine was given
+  std::optional<HostHandles> short_handles_;  // where it may be given short ones in host memory
+  CountsInput counts_input_;                  // of the newest dispatch
+  WideWeights dispatch_weights_;              // of the newest dispatch
+  WideWeights combine_weights_;               // of the newest combine
+  CombineArgs sent_back_;                     // by the newest combine
+  std::int64_t rows_by_token_ = -1;           // of its weights and bias, where its own number is not known yet
+  RankMask mask_;                             // of the next dispatch
 };
 
 }  // namespace ferry

@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "conformance/rounds/handle_sequence.h"
 #include "ferry/detail/protocol/contracts/handle.h"
 #include "gpu/device_round.h"
 #include "gpu/few_gpus.h"
@@ -73,7 +74,7 @@ void call_with_spoiled(const ScenarioSettings& settings, Operation operation, st
   const Scenario scenario = conformance::make_scenario(settings);
   const auto body = [&](World& world) {
     HandleRank rank(world, scenario);
-    const Handle handle(rank.exchange);
+    const Handle handle(conformance::handle_bytes_of(rank.exchange, scenario));
     HandleRound round(scenario, world.rank()), again(scenario, world.rank());
     round.reset(rank.stream.get());  // the first work of a stream waits for kernels of other ranks on the GPU
     world.barrier();
@@ -140,6 +141,20 @@ TEST_F(GpuAnyHandles, WithLateAndReturnedWeights) {
 TEST_F(GpuAnyHandles, ExactWithReturnedWeights) {
   ScenarioSettings settings = settings_of(Reduction::exact);
   settings.options.returns_weights = true;
+  call_with_all(settings);
+}
+TEST_F(GpuAnyHandles, ShortOnes) {
+  for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source}) {
+    ScenarioSettings settings = settings_of(Reduction::by_rank, order);
+    settings.options.short_handles = true;
+    call_with_all(settings, order == RowOrder::by_source);
+  }
+}
+TEST_F(GpuAnyHandles, ShortOnesOfRowsWithoutRoom) {
+  ScenarioSettings settings = settings_of(Reduction::exact);
+  settings.overflow = Overflow::expected;
+  settings.room_percent = 60;
+  settings.options.short_handles = settings.options.returns_weights = true;
   call_with_all(settings);
 }
 TEST_F(GpuAnyHandles, OfALargerMask) {

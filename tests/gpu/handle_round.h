@@ -19,8 +19,8 @@ namespace ferry::test {
 // One rank's handle on its GPU.
 class Handle {
  public:
-  explicit Handle(const Exchange& exchange)
-      : bytes_(exchange.layout().handle_bytes), memory_(make()), elsewhere_(make()), host_(size()) {}
+  explicit Handle(const Exchange& exchange) : Handle(exchange.layout().handle_bytes) {}
+  explicit Handle(std::int64_t bytes) : bytes_(bytes), memory_(make()), elsewhere_(make()), host_(size()) {}
   Tensor tensor() const { return {memory_->data(), DType::u8, {bytes_}}; }
   // The handle lies elsewhere after this, and where it lay are other bytes.
   void move(cudaStream_t stream) {

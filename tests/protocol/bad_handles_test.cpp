@@ -8,6 +8,7 @@
 #include "exchange/sizes/plan.h"
 #include "exchange/sizes/sizes.h"
 #include "ferry/detail/protocol/contracts/handle.h"
+#include "ferry/detail/protocol/contracts/short_handle.h"
 #include "support/fake_world.h"
 #include "support/kept_handle.h"
 
@@ -20,8 +21,7 @@ using conformance::Scenario;
 using conformance::ScenarioSettings;
 
 // I17: a handle that is none is refused before anything moves, by the field.
-TEST(BadHandles, AreRefusedFieldByField) {
-  const Scenario scenario = scenario_of(5, "ragged");
+void refuse_field_by_field(const Scenario& scenario) {
   run_fake_ranks(FakeKind::direct, kShape.ranks, 10, [&](FakeWorld& world) {
     Exchange exchange(world, kShape, scenario.settings.options);
     Kept kept(exchange, scenario);
@@ -49,17 +49,46 @@ TEST(BadHandles, AreRefusedFieldByField) {
     expect_refused([](HandleHeader& h) { h.num_tokens += 7; }, "tokens");
     expect_refused([](HandleHeader& h) { h.num_rows += 1; }, "number of rows");
     expect_refused([](HandleHeader& h) { h.shared_end = h.num_tokens + 1; }, "shared token");
+    if (scenario.settings.options.short_handles) {
+      expect_refused([](HandleHeader& h) { h.magic = kHandleMagic; }, "it is a whole one");
+      expect_refused([](HandleHeader& h) { h.short_messages += 100; }, "messages with");
+      expect_refused([](HandleHeader& h) { h.short_messages = 0xFFFFFFFFu; }, "4294967295 messages with");
+      expect_refused([](HandleHeader& h) { h.short_rows = 0xFFFFFFFFu; }, "4294967295 rows");
+      expect_refused([](HandleHeader& h) { h.short_rows -= 1; }, "message");
+      expect_refused([](HandleHeader& h) { h.short_messages -= 1; }, "message");
+    }
     // Refused calls moved nothing: the round goes on.
     exchange.combine(kept.round.combine_in, kept.round.combine_out);
     kept.round.check_tokens();
   });
 }
+TEST(BadHandles, AreRefusedFieldByField) {
+  Scenario scenario = scenario_of(5, "ragged");
+  refuse_field_by_field(scenario);
+  scenario.settings.options.short_handles = true;
+  refuse_field_by_field(conformance::make_scenario(scenario.settings));
+}
+
+// A rank that its own handle's mask has would wait for its own results.
+TEST(BadHandles, OfAMaskThatHasTheRankItselfAreRefused) {
+  const Scenario scenario = scenario_of(5);
+  run_fake_ranks(FakeKind::direct, kShape.ranks, 10, [&](FakeWorld& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
+    Kept kept(exchange, scenario);
+    HandleMemory bad = kept.handle;
+    bad.bytes()[sizeof(HandleHeader) + static_cast<std::size_t>(world.rank())] = std::byte{1};
+    const std::string text =
+        refusal([&] { exchange.combine(combine_input_with(kept.round, bad), kept.round.combine_out); });
+    EXPECT_NE(text.find("its mask has this rank"), std::string::npos) << text;
+  });
+}
 
 // One rank alone sees its own handle only. Its scales are in tiles.
-Scenario tiled_alone(std::uint64_t seed) {
+Scenario tiled_alone(std::uint64_t seed, bool is_short = false) {
   ScenarioSettings alone = settings_of({1, 6, 3, 5, 64}, "mxfp8", Reduction::by_rank);
   alone.options.tiled_scales = true;
   alone.options.deadline = std::chrono::milliseconds(5);
+  alone.options.short_handles = is_short;
   alone.seed = seed;
   return make_scenario(alone);
 }
@@ -114,8 +143,7 @@ HandleMemory damaged(const HandleMemory& handle, Random& random) {
 }
 
 // I18: whatever stands behind a good header, nothing is read or written beyond its bounds (AddressSanitizer).
-TEST(BadHandles, WithABodyOfRandomBytesAreRefusedOrHarmless) {
-  const Scenario scenario = tiled_alone(6);
+void combine_with_damaged(const Scenario& scenario) {
   run_fake_ranks(FakeKind::direct, 1, 11, [&](FakeWorld& world) {
     Exchange exchange(world, scenario.settings.shape, scenario.settings.options);
     Kept kept(exchange, scenario);
@@ -132,11 +160,13 @@ TEST(BadHandles, WithABodyOfRandomBytesAreRefusedOrHarmless) {
     kept.round.check_tokens();
   });
 }
+TEST(BadHandles, WithABodyOfRandomBytesAreRefusedOrHarmless) {
+  for (const bool is_short : {false, true}) combine_with_damaged(tiled_alone(6, is_short));
+}
 
 // The same of a replay, which writes rows and tiles. It ends the exchange where it waits for a message that the handle
 // sends to no one.
-TEST(BadHandles, WithABodyOfRandomBytesAreRefusedOrHarmlessInReplays) {
-  const Scenario scenario = tiled_alone(6);
+void replay_damaged(const Scenario& scenario) {
   run_fake_ranks(FakeKind::direct, 1, 11, [&](FakeWorld& world) {
     const ExchangeOptions& options = scenario.settings.options;
     Exchange first(world, scenario.settings.shape, options);
@@ -157,6 +187,41 @@ TEST(BadHandles, WithABodyOfRandomBytesAreRefusedOrHarmlessInReplays) {
       }
     }
     EXPECT_GT(refused, 50);
+  });
+}
+TEST(BadHandles, WithABodyOfRandomBytesAreRefusedOrHarmlessInReplays) {
+  for (const bool is_short : {false, true}) replay_damaged(tiled_alone(6, is_short));
+}
+
+// What its messages say is compared with what came.
+TEST(BadHandles, OfShortMessagesAreRefused) {
+  const Scenario scenario = tiled_alone(6, true);
+  run_fake_ranks(FakeKind::direct, 1, 11, [&](FakeWorld& world) {
+    Exchange exchange(world, scenario.settings.shape, scenario.settings.options);
+    Kept kept(exchange, scenario);
+    const Plan plan = StartsOf(exchange, kept.handle).plan;
+    const auto expect_refused = [&](const std::function<void(ShortHandle&)>& spoil, const char* field) {
+      HandleMemory bad = kept.handle;
+      HandleHeader header;
+      std::memcpy(&header, bad.bytes().data(), sizeof header);
+      ShortHandle at = short_handle_at(plan, bad.bytes().data(), kept_by(plan, header));
+      spoil(at);
+      for (const std::string& text :
+           {refusal([&] { exchange.dispatch(input_with(kept.round, bad), kept.round.out); }),
+            refusal([&] { exchange.combine(combine_input_with(kept.round, bad), kept.round.combine_out); })})
+        EXPECT_NE(text.find(field), std::string::npos) << text;
+    };
+    expect_refused([](ShortHandle& h) { h.messages[1].place = 0xFFFFFFFFu; }, "did not come");
+    expect_refused([](ShortHandle& h) { h.messages[1].place |= 5u << ShortMessage::kSlotBits; }, "did not come");
+    expect_refused([](ShortHandle& h) { h.messages[1].has_row = 0; }, "message 1 says 0x0");
+    expect_refused([](ShortHandle& h) { h.messages[1].has_row |= 1u << 5; }, "message 1 says");
+    expect_refused([](ShortHandle& h) { h.first_rows[0] = 1; }, "the first row of message 0 is 1; it must be 0");
+    expect_refused([](ShortHandle& h) { h.rows[0].row = 0x7FFFFFFFu; }, "the row of token");
+    expect_refused([](ShortHandle& h) { h.messages[0].place |= 31; }, "the result slot of token");
+    expect_refused([](ShortHandle& h) { h.starts.tokens[0] = 0x80000000u; }, "tokens");
+    expect_refused([](ShortHandle& h) { h.own[0].code |= 0x7u; }, "expert of token");
+    exchange.combine(combine_input_with(kept.round, kept.handle), kept.round.combine_out);
+    kept.round.check_tokens();
   });
 }
 

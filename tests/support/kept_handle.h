@@ -24,7 +24,8 @@ inline conformance::ScenarioSettings settings_of(Shape shape, const char* format
 inline constexpr Shape kShape{3, 6, 3, 5, 32};
 
 struct Kept {
-  Kept(Exchange& exchange, const conformance::Scenario& scenario) : round(scenario, exchange.rank()), handle(exchange) {
+  Kept(Exchange& exchange, const conformance::Scenario& scenario)
+      : round(scenario, exchange.rank()), handle(exchange, scenario) {
     round.out.handle = handle.tensor();
     conformance::run_dispatch(exchange, round, conformance::Form::one_call);
     round.check_rows();

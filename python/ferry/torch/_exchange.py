@@ -107,6 +107,7 @@ class Exchange:
         self.trains = self._gradients is not None  #: whether ferry.torch.dispatch and combine have a backward pass
         self._rows = {order: self.layout.least_rows(order, 0) for order in ROW_ORDERS}
         self.handle_bytes: int = self.layout.handle_bytes
+        self.leaves_short_handles = self._base._short_handles  #: where as many rows as come have room
         self.name = str(next(_names))  #: names it in the graphs of torch.compile
         with _lock:
             _open[self.name] = self
@@ -200,7 +201,7 @@ class Exchange:
 
     # ---- the rest
 
-    def allocate_outputs(self, row_capacity: int | None = None, *, row_order: str = "by_expert",
+    def allocate_outputs(self, row_capacity: int | _ferry.RowCounts | None = None, *, row_order: str = "by_expert",
                          expert_stride: int = 0, extra: Iterable[str] = (), format: int | str | Format = 0
                          ) -> dict[str, torch.Tensor]:
         """As ferry.Exchange.allocate_outputs, as tensors on `device`."""

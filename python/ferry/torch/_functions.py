@@ -25,7 +25,7 @@ class Rows(NamedTuple):
     row_weights: torch.Tensor  #: f32 [N]; by_source [N, K], 0 where row_info is -1
     row_offsets: torch.Tensor  #: int32 [G + 1]: where groups begin, and the end; by_source [R + 1]: where sources do
     row_info: torch.Tensor  #: int32 [N, 2]: token and k at its home; by_source [N, K]: local experts, else -1
-    handle: torch.Tensor  #: uint8 [handle_bytes]
+    handle: torch.Tensor  #: uint8 [handle_bytes], or fewer with short_handles
     payload: torch.Tensor  #: with codes=True: the codes, as they came; empty where values are their memory
     scales: torch.Tensor  #: with codes=True: their scales, in the format's layout
     tokens: int  #: how many this rank dispatched

@@ -135,7 +135,8 @@ def _fake_dispatch(tokens: torch.Tensor, topk_ids: torch.Tensor, topk_weights: t
             tokens.new_empty((size, opened.top_k) if by_source else (size,), dtype=torch.float32),
             tokens.new_empty((opened.ranks if by_source else opened.groups) + 1, dtype=i32),
             tokens.new_empty((size, opened.top_k if by_source else 2), dtype=i32),
-            tokens.new_empty(opened.handle_bytes, dtype=torch.uint8), payload, scales)
+            tokens.new_empty(_size(rows) if rows == EXACT and opened.leaves_short_handles else opened.handle_bytes,
+                             dtype=torch.uint8), payload, scales)
 
 
 def _fake_codes(opened: Exchange, tokens: torch.Tensor, size: int, row_order: str, dtype: torch.dtype

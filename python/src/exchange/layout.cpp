@@ -79,6 +79,14 @@ std::vector<TensorSpec> outputs_of(const RowLayout& self, nb::handle row_capacit
                           value_as<bool>("all", all, kFlag) ? OutputList::all : OutputList::usual);
 }
 
+std::int64_t short_bytes_by_counts(const RowLayout& self, nb::handle tokens, const RowCounts& counts) {
+  return self.short_handle_bytes(whole_as<std::int64_t>("tokens", tokens), counts);
+}
+std::int64_t short_bytes(const RowLayout& self, nb::handle tokens, nb::handle messages, nb::handle rows) {
+  return self.short_handle_bytes(whole_as<std::int64_t>("tokens", tokens), whole_as<std::int64_t>("messages", messages),
+                                 whole_as<std::int64_t>("rows", rows));
+}
+
 void add_row_layout(nb::module_& module) {
   nb::class_<RowLayout>(module, "RowLayout")
       .def_ro("groups", &RowLayout::groups)
@@ -101,6 +109,10 @@ void add_row_layout(nb::module_& module) {
           },
           "row_order"_a.none(), "expert_stride"_a.none() = 0,
           nb::sig("def least_rows(self, row_order: str, expert_stride: int = 0) -> int"))
+      .def("short_handle_bytes", &short_bytes_by_counts, "tokens"_a.none(), "counts"_a,
+           nb::sig("def short_handle_bytes(self, tokens: int, counts: RowCounts) -> int"))
+      .def("short_handle_bytes", &short_bytes, "tokens"_a.none(), nb::kw_only(), "messages"_a.none(), "rows"_a.none(),
+           nb::sig("def short_handle_bytes(self, tokens: int, *, messages: int, rows: int) -> int"))
       .def(
           "dispatch_outputs", &outputs_of, "row_capacity"_a.none(), "row_order"_a.none() = "by_expert",
           "expert_stride"_a.none() = 0, "all"_a.none() = false,

@@ -110,6 +110,7 @@ void add_options(nb::module_& module) {
   add_plain(bound, "concurrent", &ExchangeOptions::concurrent);
   add_plain(bound, "workers", &ExchangeOptions::workers);
   add_plain(bound, "reserve_sms", &ExchangeOptions::reserve_sms);
+  add_plain(bound, "short_handles", &ExchangeOptions::short_handles);
   add_deadline(bound, "deadline", &ExchangeOptions::deadline);
   add_deadline(bound, "set_up_deadline", &ExchangeOptions::set_up_deadline);
 }

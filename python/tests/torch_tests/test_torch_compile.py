@@ -52,6 +52,13 @@ def test_opcheck(open_exchange, order, name):
     torch.library.opcheck(OPS.send_home.default, (values, None, row_info, handle, *end, 3, torch.bfloat16))
 
 
+def test_opcheck_of_short_handles(open_exchange):
+    exchange = open_exchange(short_handles=True)
+    tokens, weights = leaf(3, 64), torch.rand(3, 2, requires_grad=True)
+    torch.library.opcheck(OPS.dispatch.default, (tokens, IDS, weights, exchange.name, "by_expert", -1, torch.float32,
+                                                 False), rtol=1e-5, atol=32)
+
+
 def outputs_and_gradients(function, leaves):
     for one in leaves:
         one.grad = None

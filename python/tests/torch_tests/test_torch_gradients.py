@@ -83,6 +83,19 @@ def test_gradients_are_those_of_the_dense_layer(order, rows):
     run(dict(row_orders=[order], expert_alignment=4 if rows else 1), order=order, rows=rows)
 
 
+@pytest.mark.parametrize("order", ["by_expert", "by_source"])
+@pytest.mark.usefixtures("returned")
+def test_gradients_go_by_short_handles(order):
+    run(dict(row_orders=[order], short_handles=True, format="fp8_block128_ue8m0"), order=order, want_given=[
+        (torch.from_numpy(ferry.formats.decode(name, *ferry.formats.encode(name, tokens), 64)), ids, weights)
+        for name in ["fp8_block128_ue8m0"] for tokens, ids, weights in TOKENS])
+    with open_exchange(ferry.make_thread_worlds(1)[0], short_handles=True) as exchange:
+        tokens, ids, weights = TOKENS[0]
+        arrived = ferry.torch.dispatch(exchange, tokens, ids, weights)
+        assert arrived.handle.numel() < exchange.handle_bytes
+        assert ferry.torch.dispatch(exchange, tokens, ids, weights, rows=40).handle.numel() == exchange.handle_bytes
+
+
 def test_results_and_gradients_in_bf16():
     run(dict(result_format="bf16"), room=2**-7)
 

@@ -153,6 +153,11 @@ bool set_form(int choice, Combination& to) {
   return true;
 }
 
+bool set_handle(int choice, Combination& to) {
+  to.settings.options.short_handles = choice == 1;
+  return true;
+}
+
 int count_of(std::size_t axis) { return static_cast<int>(axes()[axis].names.size()); }
 
 using Key = std::array<int, 4>;
@@ -173,7 +178,7 @@ std::vector<Pair> all_pairs() {
 std::optional<Choices> best_with(const Pair& pair, const std::set<Key>& missing, Random& random) {
   std::optional<Choices> best;
   std::size_t most = 0;
-  for (int tries = 0, good = 0; tries < 400 && good < 12; ++tries) {
+  for (int tries = 0, good = 0; tries < 1000 && good < 12; ++tries) {
     Choices choices{};
     for (std::size_t axis = 0; axis < kAxes; ++axis) choices[axis] = random.below(count_of(axis));
     choices[pair.first_axis] = pair.first;
@@ -197,7 +202,7 @@ void note(const Choices& choices, std::set<Key>& missing) {
 
 // One rank's calls.
 void play(Exchange& exchange, const Combination& c, const Scenario& first) {
-  HandleMemory handle(exchange);
+  HandleMemory handle(exchange, first);
   RankRound kept(first, exchange.rank());
   if (c.calls != Calls::round) kept.out.handle = handle.tensor();
   run_dispatch(exchange, kept, c.form);
@@ -241,6 +246,7 @@ const std::array<Axis, kAxes>& axes() {
       {{"usual", "all", "few", "cleared", "without room"}, set_outputs},
       {{"of the format", "aligned to 16", "aligned to 128", "tiled scales"}, set_rows},
       {{"no shared expert", "shared expert"}, set_shared},
+      {{"whole handle", "short handle"}, set_handle},
   }};
   return all;
 }

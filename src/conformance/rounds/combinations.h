@@ -27,7 +27,7 @@ struct Axis {
   std::vector<std::string> names;            // of its choices
   bool (*set)(int choice, Combination& to);  // false: it does not go with those of the axes before
 };
-inline constexpr std::size_t kAxes = 13;
+inline constexpr std::size_t kAxes = 14;
 inline constexpr std::size_t kMainAxes = 8;
 const std::array<Axis, kAxes>& axes();
 

@@ -70,6 +70,7 @@ class Player {
         run_round(exchange, move.scenario, move.form);
         break;
       case Kind::keep:
+        take_memory(exchange, handle, move);
         round.out.handle = handle.tensor();
         run_dispatch(exchange, round, move.form);
         round.check_rows();
@@ -93,6 +94,10 @@ class Player {
   }
 
  private:
+  // The first one is whole in any case.
+  static void take_memory(const Exchange& exchange, HandleMemory& handle, const HandleMove& move) {
+    if (move.handle != 0) handle = HandleMemory(exchange, move.scenario);
+  }
   static void finish(Exchange& exchange, RankRound& round, Form form) {
     run_combine(exchange, round, form);
     round.check_tokens();
@@ -111,10 +116,12 @@ class Player {
     RankRound returned(move.returned, exchange.rank());
     returned.combine_in.src_info = {};
     HandleMemory& handle = handles_[move.handle];
-    if (move.replays)
+    if (move.replays) {
       round.in = input_with(round, handle);
-    else
+    } else {
+      take_memory(exchange, handle, move);
       round.out.handle = handle.tensor();
+    }
     const CombineInput back = combine_input_with(returned, handles_[move.given]);
     if (move.dispatch_begins) exchange.dispatch_async(round.in);
     exchange.combine_async(back);
@@ -133,6 +140,28 @@ class Player {
 };
 
 }  // namespace
+
+std::int64_t handle_bytes_of(const Exchange& exchange, const Scenario& scenario) {
+  const RowLayout& layout = exchange.layout();
+  if (!exchange.options().short_handles) return layout.handle_bytes;
+  const test::Round& round = scenario.round;
+  const int rank = exchange.rank();
+  std::int64_t messages = 0, rows = 0;
+  for (int source = 0; source < round.shape.ranks; ++source) {
+    if (test::is_masked_out(round, source) || (round.options.skip_a2a && source != rank)) continue;
+    const test::RankInput& from = round.ranks[static_cast<std::size_t>(source)];
+    const auto top_k = static_cast<std::size_t>(round.shape.top_k);
+    for (std::size_t token = 0; token < static_cast<std::size_t>(from.num_tokens); ++token) {
+      const auto first = from.topk_ids.begin() + static_cast<std::ptrdiff_t>(token * top_k);
+      const auto mine = std::count_if(first, first + round.shape.top_k, [&](std::int64_t id) {
+        return id >= 0 && owner_of(round.shape, static_cast<int>(id)) == rank;
+      });
+      rows += mine;
+      messages += mine != 0 ? 1 : 0;
+    }
+  }
+  return layout.short_handle_bytes(round.ranks[static_cast<std::size_t>(rank)].num_tokens, messages, rows);
+}
 
 DispatchInput input_with(const RankRound& round, HandleMemory& handle) {
   DispatchInput in = round.in;

@@ -9,11 +9,17 @@
 
 namespace ferry::conformance {
 
+// Bytes of the handle that the dispatch of `scenario` leaves at this rank: with ExchangeOptions::short_handles those of
+// a short one, and not one more than it takes.
+std::int64_t handle_bytes_of(const Exchange& exchange, const Scenario& scenario);
+
 // One rank's memory for a handle.
 class HandleMemory {
  public:
-  explicit HandleMemory(const Exchange& exchange)
-      : bytes_(static_cast<std::size_t>(exchange.layout().handle_bytes), kPoison) {}
+  explicit HandleMemory(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes), kPoison) {}
+  explicit HandleMemory(const Exchange& exchange) : HandleMemory(exchange.layout().handle_bytes) {}
+  HandleMemory(const Exchange& exchange, const Scenario& scenario)
+      : HandleMemory(handle_bytes_of(exchange, scenario)) {}
   Tensor tensor() { return {bytes_.data(), DType::u8, {static_cast<std::int64_t>(bytes_.size())}}; }
   std::vector<std::byte>& bytes() { return bytes_; }
 

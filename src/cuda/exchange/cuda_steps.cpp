@@ -18,6 +18,7 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
       checks_(device, rank, launchers.of_program),
       kernels_(state_),
       routing_(state_, shape, options),
+      short_handles_(state_, shape, options),
       counts_(state_),
       weights_(state_),
       outputs_(state_) {
@@ -81,14 +82,16 @@ TokensToSend CudaSteps::begin_dispatch(const Ticket& ticket, const DispatchArgs&
 }
 
 void CudaSteps::end_dispatch(const Ticket& ticket, const RowsOut& rows) {
-  routing_.leave(ticket, rows);
+  routing_.leave(ticket, short_handles_.with_whole(rows));
   outputs_.write(ticket, rows);
   counts_.take(ticket, rows);
+  short_handles_.leave(rows);
 }
 
-void CudaSteps::send(const Ticket& ticket, const DispatchArgs& args) {
+void CudaSteps::send(const Ticket& given, const DispatchArgs& args) {
   const NvtxRange range("ferry dispatch: send", state_.rank());
   streams_.follow(state_.stream());
+  const Ticket ticket = short_handles_.begin(given, Operation::dispatch);
   const std::uint8_t* masked = state_.mask_of_dispatch(ticket.handle != nullptr);
   state_.set_dispatch_call(order_.number_dispatch(capture()));
   if (counts_.has_excess(ticket)) {
@@ -105,8 +108,9 @@ void CudaSteps::send(const Ticket& ticket, const DispatchArgs& args) {
   order_.begin_dispatch(capture(), true);
 }
 
-void CudaSteps::receive(const Ticket& ticket, const RowsOut& rows) {
+void CudaSteps::receive(const Ticket& given, const RowsOut& rows) {
   const NvtxRange range("ferry dispatch: receive", state_.rank());
+  const Ticket ticket = short_handles_.of_whole(given, Operation::dispatch);
   if (counts_.has_excess(ticket)) await_counts(ticket);  // throws
   streams_.follow(state_.stream());
   state_.set_dispatch_call(order_.dispatch_number(capture()));
@@ -116,9 +120,10 @@ void CudaSteps::receive(const Ticket& ticket, const RowsOut& rows) {
   order_.end_dispatch();
 }
 
-void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const RowsOut& rows) {
+void CudaSteps::dispatch(const Ticket& given, const DispatchArgs& args, const RowsOut& rows) {
   const NvtxRange range("ferry dispatch", state_.rank());
   streams_.follow(state_.stream());
+  const Ticket ticket = short_handles_.begin(given, Operation::dispatch);
   const std::uint8_t* masked = state_.mask_of_dispatch(ticket.handle != nullptr);
   state_.set_dispatch_call(order_.number_dispatch(capture()));
   const TokensToSend routed = begin_dispatch(ticket, args);
@@ -142,7 +147,7 @@ std::int64_t CudaSteps::await_counts(const Ticket& ticket) {
            "dispatch_wait outputs for the worst case (RowLayout::least_rows)",
            capture() != kNoCapture ? "the stream is being" : "the dispatch was");
   streams_.follow(state_.stream());
-  if (!counts_.ask(ticket)) {
+  if (!counts_.ask(short_handles_.of_whole(ticket, Operation::dispatch))) {
     poll_calls();
     refuse(ErrorKind::system, state_.rank(), "wait_for_counts: the device ended its work without an answer");
   }
@@ -165,7 +170,7 @@ CombineBasis CudaSteps::begin_combine(const Ticket& ticket, const CombineArgs& a
   follow_dispatch(ticket);
   gave_handles_ = gave_handles_ || ticket.handle != nullptr;
   const CombineOrder::Start start = order_.next_combine(capture(), ticket.handle != nullptr);
-  const CombineBasis basis = routing_.begin_combine(ticket, args, start);
+  const CombineBasis basis = routing_.begin_combine(short_handles_.begin(ticket, Operation::combine), args, start);
   weights_.send_home(basis, ticket, args);
   weights_.exchange_late(basis, ticket, args);
   routing_.send_zeros(basis);
@@ -188,7 +193,7 @@ void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const Comb
   const NvtxRange range("ferry combine: sum", state_.rank());
   streams_.follow(state_.stream());
   follow_dispatch(ticket);
-  const CombineBasis basis = routing_.end_combine(ticket);
+  const CombineBasis basis = routing_.end_combine(short_handles_.of_whole(ticket, Operation::combine));
   outputs_.note_waits_for_results(sums);
   kernels_.combine(ticket, basis, {.sends = false, .receives = true}, sent, &sums);
   end_combine(basis, ticket, sums);
@@ -243,6 +248,7 @@ void CudaSteps::poll_calls() {
   record.require_good_input_scale(rank);
   record.require_good_counts(rank);
   record.require_enough_rows(rank, min_row_capacity_);
+  record.require_room_for_handle(rank);
 }
 
 // The word goes to this rank's own memory, too, for its own kernels.

@@ -10,6 +10,7 @@
 #include "cuda/exchange/launches/count_calls.h"
 #include "cuda/exchange/launches/left_routing.h"
 #include "cuda/exchange/launches/more_outputs.h"
+#include "cuda/exchange/launches/short_handles.h"
 #include "cuda/exchange/launches/token_kernels.h"
 #include "cuda/exchange/launches/weight_calls.h"
 #include "cuda/exchange/order/combine_order.h"
@@ -36,7 +37,10 @@ class CudaSteps final : public ExchangeSteps {
 
   void take_format(int format) override { state_.take_format(format); }
   void check_dispatch_input(const CheckContext&, const DispatchInput& in, DispatchArgs& args) override;
-  void check_rows(const CheckContext& context, const DispatchOutput& out) override { checks_.check_rows(context, out); }
+  void check_rows(const CheckContext& context, const DispatchOutput& out) override {
+    checks_.check_rows(context, out);
+    short_handles_.take_left(out.handle);
+  }
   void check_combine_input(const CheckContext&, const Ticket&, const CombineInput& in,
                            const CombineArgs& args) override;
   void check_sums(const CheckContext&, const Ticket& ticket, const CombineOutput& out, const CombineOut& sums) override;
@@ -97,6 +101,7 @@ class CudaSteps final : public ExchangeSteps {
   CombineOrder order_;
   TokenKernels kernels_;
   LeftRouting routing_;
+  ShortHandles short_handles_;
   CountCalls counts_;
   WeightCalls weights_;
   MoreOutputs outputs_;

@@ -136,6 +136,7 @@ struct Ticket {
   bool has_weights = false;               // its dispatch was given weights
   bool by_counts = false;                 // its dispatch was given counts in place of ids
   const std::byte* handle = nullptr;      // that the call was given: its routing is not `routing`
+  std::int64_t handle_bytes = 0;          // of that handle, where kernels read it
 };
 
 class CallOrder {

@@ -5,13 +5,6 @@
 namespace ferry {
 namespace {
 
-template <class... Args>
-[[noreturn]] void refuse_handle(const CheckContext& c, fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("rank {}: handle: {}. Give a handle that a dispatch of this rank left, whole and unchanged",
-                          c.rank, fmt::format(format, std::forward<Args>(args)...)));
-}
-
 void require_equal(const CheckContext& c, const char* field, std::int64_t got, std::int64_t wanted) {
   if (got != wanted) refuse_handle(c, "{} is {}; it must be {}", field, got, wanted);
 }
@@ -27,7 +20,15 @@ void require_at_most(const CheckContext& c, const char* field, int group, std::i
   if (got < 0 || got > most) refuse_handle(c, "{} of group {} is {}; it must be 0 to {}", field, group, got, most);
 }
 
-void check_header(const CheckContext& c, const HandleHeader& h) {
+}  // namespace
+
+void refuse_handle_as(const CheckContext& c, const std::string& why) {
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("rank {}: handle: {}. Give a handle that a dispatch of this rank left, whole and unchanged",
+                          c.rank, why));
+}
+
+void check_handle_header(const CheckContext& c, const HandleHeader& h) {
   if (h.magic != kHandleMagic)
     refuse_handle(c, "its first word is {:#x}; that of a handle is {:#x}", h.magic, kHandleMagic);
   HandleHeader wanted = handle_header(c.rank, c.shape, c.options, {});
@@ -46,6 +47,8 @@ void check_header(const CheckContext& c, const HandleHeader& h) {
   if (h.alignment < 1 || h.alignment > 128 || (h.alignment & (h.alignment - 1)) != 0)
     refuse_handle(c, "alignment is {}; it must be a power of two up to 128", h.alignment);
 }
+
+namespace {
 
 // padded: each group begins one stride after the group before it.
 RowChoice rows_of(const CheckContext& c, const HandleHeader& h) {
@@ -129,7 +132,13 @@ std::byte* check_handle_tensor(const CheckContext& c, const char* name, const Co
   const auto bytes = static_cast<std::int64_t>(c.layout.handle_bytes);
   if (c.takes_host_memory && tensor.device.kind == Device::Kind::cuda)
     refuse_handle(c, "{} is memory of {}; this exchange takes host memory", name, to_string(tensor.device));
-  if (tensor.dtype != DType::u8 || tensor.rank != 1 || tensor.shape[0] != bytes || !tensor.is_contiguous())
+  const std::int64_t least = c.options.short_handles ? c.layout.short_handle_bytes(0, 0, 0) : bytes;
+  if (tensor.dtype == DType::u8 && tensor.rank == 1 && tensor.is_contiguous() && tensor.shape[0] != bytes &&
+      c.options.short_handles && (tensor.shape[0] < least || tensor.shape[0] > bytes))
+    refuse_handle(c, "{} is {}; it must have {} to {} bytes (RowLayout::short_handle_bytes, handle_bytes)", name,
+                  to_string(tensor), least, bytes);
+  if (tensor.dtype != DType::u8 || tensor.rank != 1 || tensor.shape[0] < least || tensor.shape[0] > bytes ||
+      !tensor.is_contiguous())
     refuse_handle(c, "{} is {}; it must be u8 [{}] without gaps (RowLayout::handle_bytes)", name, to_string(tensor),
                   bytes);
   const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
@@ -177,7 +186,8 @@ HandleHeader handle_header(int rank, const Shape& shape, const ExchangeOptions& 
 HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byte* handle, HandleOf of) {
   const KeptRouting kept = kept_routing_at(plan, handle);
   const HandleHeader& h = *kept.header;
-  check_header(c, h);
+  check_handle_header(c, h);
+  if (kept.masked[plan.rank] != 0) refuse_handle(c, "its mask has this rank");
   const RowChoice rows = rows_of(c, h);
   const bool has_one_row_each = rows.order == RowOrder::by_source && of == HandleOf::gpu;
   if (!has_one_row_each) check_groups(c, plan, kept, rows);

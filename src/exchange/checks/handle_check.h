@@ -1,6 +1,11 @@
 // Checks of a handle before anything moves: of its tensor, and, where it is host memory, of all that is in it.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
 #include "exchange/checks/validate.h"
 #include "exchange/sizes/sizes.h"
 #include "ferry/detail/protocol/contracts/handle.h"
@@ -20,7 +25,14 @@ struct HandleFacts {
   bool by_counts = false;               // its dispatch was given counts in place of ids
 };
 
-// The tensor `name` as memory of a handle; null where it is not given.
+// How a check refuses a handle: the text is made as fmt makes it.
+[[noreturn]] void refuse_handle_as(const CheckContext& context, const std::string& why);
+template <class... Args>
+[[noreturn]] void refuse_handle(const CheckContext& context, fmt::format_string<Args...> format, Args&&... args) {
+  refuse_handle_as(context, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// The tensor `name` as memory of a handle, whole or short; null where it is not given.
 std::byte* check_handle_tensor(const CheckContext& context, const char* name, const ConstTensor& tensor);
 
 // A dispatch with a handle: its rows must fit the outputs, and begin where this exchange aligns them.
@@ -31,6 +43,9 @@ void check_replayed_order(const CheckContext& context, const RowChoice& asked, c
 
 // The header that a dispatch of this exchange writes.
 HandleHeader handle_header(int rank, const Shape& shape, const ExchangeOptions& options, const HandleFacts& facts);
+
+// Throws as check_handle, by what the header of a whole handle says.
+void check_handle_header(const CheckContext& context, const HandleHeader& header);
 
 // Which backend left the handle. Handles of rows by_source differ: a CPU rank keeps the rows of a token's experts, from
 // which its token lists follow. A GPU keeps the one row of each token, which combine reads.

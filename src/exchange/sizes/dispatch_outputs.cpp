@@ -4,8 +4,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
+#include "ferry/detail/protocol/contracts/short_handle.h"
 #include "ferry/error.h"
 
 namespace ferry {
@@ -38,6 +40,29 @@ std::vector<std::int64_t> RowLayout::scales_shape(std::int64_t row_capacity, Row
       return {scale_tiles(row_capacity), (scales_per_row + 3) / 4, 32, 4, 4};
   }
   return {};
+}
+
+// A group more than there are experts takes a few bytes more.
+std::int64_t RowLayout::short_handle_bytes(std::int64_t tokens, std::int64_t messages, std::int64_t rows) const {
+  if (tokens < 0 || messages < 0 || rows < 0)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("short_handle_bytes: tokens is {}, messages is {} and rows is {}; each must be 0 or more",
+                            tokens, messages, rows));
+  if (!can_be_short(expert_rows)) return handle_bytes;
+  messages = std::min({messages, rows, expert_rows});
+  const Kept kept{static_cast<std::size_t>(std::min(tokens, expert_rows)), static_cast<std::size_t>(messages),
+                  static_cast<std::size_t>(std::min(rows, messages * top_k))};
+  const ShortHandleSizes sizes(sources, top_k, groups, groups, kept);
+  return std::min(static_cast<std::int64_t>(sizes.bytes()), handle_bytes);
+}
+
+// Rows by_source are messages; others are as many as messages, or more.
+std::int64_t RowLayout::short_handle_bytes(std::int64_t tokens, const RowCounts& counts) const {
+  const auto sum = [](const std::vector<std::int64_t>& each) {
+    return std::accumulate(each.begin(), each.end(), std::int64_t{0});
+  };
+  const std::int64_t messages = sum(counts.by_source);
+  return short_handle_bytes(tokens, messages, std::max(messages, sum(counts.by_expert)));
 }
 
 std::size_t TensorSpec::bytes() const {

@@ -9,7 +9,17 @@
 
 namespace ferry {
 
-inline constexpr std::uint64_t kHandleMagic = 0x31656C646E614846ull;  // "FHandle1"
+inline constexpr std::uint64_t kHandleMagic = 0x31656C646E614846ull;       // "FHandle1"
+inline constexpr std::uint64_t kShortHandleMagic = 0x3174726F68534846ull;  // "FHShort1": protocol/short_handle.h
+
+// The first word of what is no handle, since a short one wants more bytes than there are: a mark, and above it how many
+// times 16 bytes it wants.
+inline constexpr std::uint64_t kNoRoomMark = 0x6F6E4846u;  // "FHno"
+FERRY_HD constexpr std::uint64_t no_room_word(std::uint64_t bytes) { return (bytes + 15) / 16 << 32 | kNoRoomMark; }
+// 0: the word is no such word.
+FERRY_HD constexpr std::uint64_t bytes_wanted_by(std::uint64_t word) {
+  return (word & 0xFFFFFFFFu) == kNoRoomMark ? (word >> 32) * 16 : 0;
+}
 
 struct HandleHeader {
   std::uint64_t magic = kHandleMagic;
@@ -33,7 +43,9 @@ struct HandleHeader {
   std::int32_t has_weights = 0;    // 1: its dispatch was given weights
   std::uint32_t row_room = 0;      // 1 + rows that its outputs had room for; 0: all of them
   std::int32_t by_counts = 0;      // 1: its dispatch had counts in place of ids
-  std::int32_t reserved[12] = {};
+  std::int32_t reserved[10] = {};
+  std::uint32_t short_messages = 0;  // of a short handle
+  std::uint32_t short_rows = 0;      // of a short handle: entries of those messages that have a row
 };
 static_assert(sizeof(HandleHeader) == 128);
 

@@ -37,6 +37,7 @@ void by_counts(const Target& target) {
 // handle.
 void mixed(const Target& target) {
   ScenarioSettings settings = settings_for(kShape, 62);
+  settings.options.short_handles = true;
   const Scenario counted = make_scenario(settings);
   settings.exact_rows = true;
   const Scenario exact = make_scenario(settings);
@@ -46,7 +47,7 @@ void mixed(const Target& target) {
     require_settings(world, counted.settings);
     require_orders(world, settings);
     Exchange exchange(world, kShape, settings.options);
-    HandleMemory handle(exchange);
+    HandleMemory handle(exchange, counted);
     for (int turn = 0; turn < 3; ++turn) {
       run_round(exchange, named, Form::one_call);
       RankRound round(exact, world.rank());

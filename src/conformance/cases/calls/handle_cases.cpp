@@ -1,6 +1,7 @@
 // Cases over handles: sequences as training and inference make them, and any sequence that a seed draws.
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include "conformance/cases/cases.h"
@@ -33,7 +34,7 @@ void with_handles(const Target& target, int ranks, const std::string& what, cons
 class KeptRound {
  public:
   KeptRound(Exchange& exchange, const Scenario& scenario, Form form)
-      : exchange_(exchange), handle_(exchange), form_(form) {
+      : exchange_(exchange), handle_(exchange, scenario), form_(form) {
     RankRound round(scenario, exchange.rank());
     round.out.handle = handle_.tensor();
     run_dispatch(exchange, round, form);
@@ -64,10 +65,11 @@ class KeptRound {
 // Forward through as many layers as large models have, in FP8, then back in reverse in BF16 on another exchange, whose
 // shape is the same. All handles are alive at once.
 constexpr std::uint64_t kLayers = 60;
-void training(const Target& target, Reduction reduction, bool shared) {
+void training(const Target& target, Reduction reduction, bool shared, bool are_short = false) {
   ScenarioSettings forward = settings_for("fp8_block128", reduction, 1, "ragged");
   ScenarioSettings backward = settings_for("bf16", reduction, 1, "ragged");
   forward.options.fused_shared_expert = backward.options.fused_shared_expert = shared;
+  forward.options.short_handles = backward.options.short_handles = are_short;
   const char* const routings[] = {"ragged", "uniform", "some_none", "empty_ranks"};
   std::vector<Scenario> layers;
   std::vector<Scenario> gradients;
@@ -111,11 +113,13 @@ void micro_batches(const Target& target, Reduction reduction) {
   });
 }
 
-void any_sequence(const Target& target, const Shape& shape, Reduction reduction, std::uint64_t seed) {
+void any_sequence(const Target& target, const Shape& shape, Reduction reduction, std::uint64_t seed,
+                  bool are_short = false) {
   ScenarioSettings first = settings_for("nvfp4", reduction, 1, "ragged");
   ScenarioSettings second = settings_for("bf16", reduction, 1, "ragged");
   first.shape = second.shape = shape;
   second.shape.hidden = 96;
+  first.options.short_handles = second.options.short_handles = are_short;
   const HandleSequence sequence = make_handle_sequence({first, second}, seed, 16);
   with_handles(target, shape.ranks, "a sequence with handles, seed " + std::to_string(seed), [&](World& world) {
     std::vector<Exchange> exchanges;
@@ -157,6 +161,84 @@ void refused_handles(const Target& target) {
     expect_error(rank, "combine without the handle of its dispatch", ErrorKind::out_of_order, {"handle"},
                  [&] { exchange.combine(round.combine_in, round.combine_out); });
     exchange.combine(combine_input_with(round, handle), round.combine_out);
+    round.check_tokens();
+  });
+}
+
+// A short handle that has been somewhere else since, on another exchange, after many rounds; and one with more bytes
+// than it takes.
+void moved_short_handles(const Target& target) {
+  ScenarioSettings settings = settings_for("fp8_block128", Reduction::by_rank, 7, "ragged");
+  settings.options.short_handles = true;
+  const Scenario first = make_scenario(settings), again = with_other_tokens(first, settings, 8);
+  settings.options.format = format_named("bf16");
+  const Scenario elsewhere = with_other_tokens(first, settings, 9);
+  with_handles(target, kShape.ranks, "short handles that are moved", [&](World& world) {
+    Exchange exchange(world, kShape, first.settings.options);
+    HandleMemory tight(exchange, first), roomy(tight.tensor().shape[0] + 32);
+    for (HandleMemory* handle : {&tight, &roomy}) {
+      RankRound round(first, world.rank());
+      round.out.handle = handle->tensor();
+      run_dispatch(exchange, round, Form::one_call);
+    }
+    for (int i = 0; i < 40; ++i) run_round(exchange, again, i % 2 == 0 ? Form::split : Form::one_call);
+    const auto moved = std::make_unique<HandleMemory>(tight);
+    std::ranges::fill(tight.bytes(), kPoison);
+    Exchange other(world, kShape, settings.options);
+    for (HandleMemory* handle : {moved.get(), &roomy}) {
+      RankRound round(again, world.rank()), there(elsewhere, world.rank());
+      round.in = input_with(round, *handle);
+      run_dispatch(exchange, round, Form::split);
+      round.check_rows();
+      there.combine_in.src_info = {};
+      there.combine_in = combine_input_with(there, *handle);
+      run_combine(other, there, Form::one_call);
+      there.check_tokens();
+    }
+  });
+}
+
+// Bytes that a short handle does not fit into, and bytes that are none.
+void refused_short_handles(const Target& target) {
+  ScenarioSettings settings = settings_for("bf16", Reduction::by_rank, 5, "uniform");
+  settings.options.short_handles = true;
+  const Scenario scenario = make_scenario(settings);
+  with_handles(target, kShape.ranks, "short handles that are refused", [&](World& world) {
+    const int rank = world.rank();
+    Exchange exchange(world, kShape, settings.options);
+    const std::int64_t takes = handle_bytes_of(exchange, scenario);
+    HandleMemory small(takes - 16), none(64), whole(exchange), tight(takes);
+    const auto refuse = [&](const char* what, const std::vector<std::string>& fragments, HandleMemory& handle) {
+      RankRound round(scenario, rank);
+      expect_error(rank, what, ErrorKind::invalid_argument, fragments,
+                   [&] { exchange.combine(combine_input_with(round, handle), round.combine_out); });
+    };
+    RankRound round(scenario, rank);
+    round.out.handle = none.tensor();
+    expect_error(rank, "bytes for no header", ErrorKind::invalid_argument, {"handle", "short_handle_bytes"},
+                 [&] { exchange.dispatch(round.in, round.out); });
+    round.check_untouched();
+    round.out.handle = small.tensor();
+    expect_error(rank, "16 bytes too few", ErrorKind::invalid_argument,
+                 {"handle is u8", "takes " + std::to_string(takes) + " bytes", "short_handle_bytes"},
+                 [&] { exchange.dispatch(round.in, round.out); });
+    round.check_rows();
+    exchange.combine(round.combine_in, round.combine_out);
+    round.check_tokens();
+    refuse("memory in which none was left", {"left none", std::to_string(takes)}, small);
+    round.out.handle = whole.tensor();
+    exchange.dispatch(round.in, round.out);
+    whole.bytes().resize(static_cast<std::size_t>(takes));
+    refuse("a whole one that is cut", {"a whole one", std::to_string(exchange.layout().handle_bytes)}, whole);
+    round.out.handle = tight.tensor();
+    exchange.dispatch(round.in, round.out);
+    HandleMemory cut = tight;
+    cut.bytes().resize(cut.bytes().size() - 16);
+    refuse("a short one that is cut", {"messages", std::to_string(takes)}, cut);
+    tight.bytes()[0] ^= std::byte{1};
+    refuse("another first word", {"first word"}, tight);
+    tight.bytes()[0] ^= std::byte{1};
+    exchange.combine(combine_input_with(round, tight), round.combine_out);
     round.check_tokens();
   });
 }
@@ -215,6 +297,21 @@ void add_handle_cases(Cases& cases) {
          [seed](const Target& target) {
            any_sequence(target, {4, 9, 4, 17, 64}, seed % 2 == 0 ? Reduction::exact : Reduction::by_rank, seed);
          }});
+  for (const Reduction reduction : {Reduction::by_rank, Reduction::exact})
+    cases.push_back(
+        {std::string("handles/short_training_") + to_string(reduction),
+         "short handles kept forward, used backward on another exchange", true,
+         [reduction](const Target& target) { training(target, reduction, reduction == Reduction::by_rank, true); }});
+  for (std::uint64_t seed = 7; seed <= 10; ++seed)
+    cases.push_back({"handles/short_sequence_" + std::to_string(seed),
+                     "dispatches and combines with whole and short handles in any order", seed < 9,
+                     [seed](const Target& target) {
+                       any_sequence(target, {seed % 4 == 3 ? 2 : 4, 9, 4, 17, 64},
+                                    seed % 2 == 0 ? Reduction::exact : Reduction::by_rank, seed, true);
+                     }});
+  cases.push_back(
+      {"handles/short_moved", "short handles in other memory, on another exchange", true, moved_short_handles});
+  cases.push_back({"handles/short_refused", "short handles with too few bytes", true, refused_short_handles});
   cases.push_back(
       {"handles/of_different_dispatches", "ranks that give one call different handles", true, other_handles});
   cases.push_back({"handles/refused", "ids beside a handle, and handles of a wrong size", true, refused_handles});

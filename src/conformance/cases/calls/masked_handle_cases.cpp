@@ -99,7 +99,7 @@ std::uint64_t dropped_in(const Scenario& scenario, int rank) {
 // One rank's handles, and its calls with them.
 class Caller {
  public:
-  Caller(Exchange& exchange, Form form, bool asks) : exchange_(exchange), form_(form), asks_(asks), left_(exchange) {}
+  Caller(Exchange& exchange, Form form, bool asks) : exchange_(exchange), form_(form), asks_(asks) {}
 
   void play(const Stage& stage, const RankMask& gone) {
     const Stats before = exchange_.stats();
@@ -111,6 +111,7 @@ class Caller {
       if (i != 0) continue;
       const bool anew = stage.again[i].settings.options.late_weights && are_at_dispatch(stage.again[i]);
       const Scenario& other = anew ? stage.anew[i] : stage.given[i];
+      left_ = HandleMemory(exchange_, other);
       replay(other, handles_[i], &left_, anew);
       combine(other, left_);
       replay(other, left_, &left_, anew);  // in the handle's own place
@@ -167,7 +168,7 @@ class Caller {
   void keep(const Scenario& scenario) {
     RankRound round(scenario, exchange_.rank());
     dropped_ += dropped_in(scenario, exchange_.rank());
-    handles_.emplace_back(exchange_);
+    handles_.emplace_back(exchange_, scenario);
     round.out.handle = handles_.back().tensor();
     dispatch(scenario, round);
     run_combine(exchange_, round, form_);
@@ -213,7 +214,7 @@ class Caller {
   Form form_;
   bool asks_;  // what comes
   std::deque<HandleMemory> handles_;
-  HandleMemory left_;
+  HandleMemory left_{0};
   std::uint64_t dropped_ = 0;
 };
 
@@ -275,6 +276,7 @@ void in_order(const Target& target, RowOrder order, Reduction reduction) {
   settings.more_outputs = true;
   settings.scale_form = order == RowOrder::padded ? ScaleForm::rows : ScaleForm::none;
   settings.zero_padding = order != RowOrder::in_place;
+  settings.options.short_handles = order == RowOrder::by_source || reduction == Reduction::exact;
   go_on(target, settings, reduction == Reduction::by_rank ? Form::split : Form::one_call);
 }
 
@@ -305,7 +307,7 @@ void shared_expert(const Target& target) {
 // Weights come late and go home.
 void weights(const Target& target, RowOrder order) {
   ScenarioSettings settings = settings_for("bf16", order);
-  settings.options.returns_weights = settings.options.late_weights = true;
+  settings.options.returns_weights = settings.options.late_weights = settings.options.short_handles = true;
   settings.more_outputs = true;
   go_on(target, settings, Form::one_call);
   settings.more_outputs = false;
@@ -327,7 +329,7 @@ void by_counts(const Target& target) {
   settings.weights = WeightForm::none;
   settings.by_counts = true;
   go_on(target, settings, Form::one_call);
-  settings.options.returns_weights = true;
+  settings.options.returns_weights = settings.options.short_handles = true;
   go_on(target, settings, Form::split);
 }
 
@@ -338,6 +340,7 @@ void overflow(const Target& target, RowOrder order) {
   settings.overflow = Overflow::expected;
   settings.room_percent = 60;
   settings.spare_rows = 0;
+  settings.options.short_handles = order != RowOrder::by_expert;
   go_on(target, settings, Form::one_call);
 }
 

@@ -103,6 +103,7 @@ void new_weights(const Target& target, RowOrder order) {
   settings.weights_at = WeightsAt::dispatch;
   settings.options.row_orders = {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
   settings.row_orders = {order};
+  settings.options.short_handles = order == RowOrder::by_expert || order == RowOrder::by_source;
   const Scenario first = make_scenario(settings);
   const Scenario second = with_other_weights(first, 41);
   const Scenario third = with_other_weights(second, 42);
@@ -110,7 +111,7 @@ void new_weights(const Target& target, RowOrder order) {
     require_settings(world, settings);
     require_orders(world, settings);
     Exchange exchange(world, kShape, settings.options);
-    HandleMemory a(exchange), b(exchange), c(exchange);
+    HandleMemory a(exchange, first), b(exchange, first), c(exchange, first);
     for (const Form form : {Form::split, Form::one_call}) {
       RankRound round(first, world.rank());
       round.out.handle = a.tensor();

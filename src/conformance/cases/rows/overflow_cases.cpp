@@ -128,7 +128,7 @@ void handles_of(const Target& target, ScenarioSettings settings) {
     require_orders(world, first.settings);
     require_settings(world, first.settings);
     Exchange exchange(world, settings.shape, settings.options);
-    HandleMemory handle(exchange), other(exchange);
+    HandleMemory handle(exchange, first), other(exchange, first);
     RankRound round(first, world.rank());
     round.out.handle = handle.tensor();
     if (!world.capabilities().overflow_handles)
@@ -154,7 +154,7 @@ void handles(const Target& target, RowOrder order) { handles_of(target, overflow
 // The same where weights go home with the results, each expert's row by itself if the order allows it.
 void handles_home(const Target& target, RowOrder order) {
   ScenarioSettings settings = overflowing("bf16", order);
-  settings.options.returns_weights = true;
+  settings.options.returns_weights = settings.options.short_handles = true;
   if (order != RowOrder::by_source) settings.options.reduction = Reduction::exact;
   handles_of(target, settings);
 }
@@ -162,7 +162,7 @@ void handles_home(const Target& target, RowOrder order) {
 // The same where weights may come with the combine.
 void handles_late(const Target& target, RowOrder order) {
   ScenarioSettings settings = overflowing("bf16", order);
-  settings.options.returns_weights = settings.options.late_weights = true;
+  settings.options.returns_weights = settings.options.late_weights = settings.options.short_handles = true;
   settings.weights_at = WeightsAt::combine;
   handles_of(target, settings);
 }

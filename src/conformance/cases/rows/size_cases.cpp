@@ -155,17 +155,21 @@ void replay_too_small(Exchange& exchange, const Scenario& scenario, RowOrder ord
 
 // A dispatch with a handle knows its counts from the handle, and combines with handles come between its halves.
 void handles(const Target& target, RowOrder order) {
-  const ScenarioSettings settings = settings_for("fp8_block128", order);
+  ScenarioSettings settings = settings_for("fp8_block128", order);
+  settings.options.short_handles = order == RowOrder::by_expert || order == RowOrder::by_source;
   const Scenario first = make_scenario(settings);
   const Scenario other = with_other_tokens(first, settings, 7);
   with_counts(target, settings, [&](World& world) {
     if (!world.capabilities().handles) throw Skipped("the exchanges of this world have no handles");
     Exchange exchange(world, settings.shape, settings.options);
-    HandleMemory handle(exchange);
     RankRound round(first, world.rank());
-    round.out.handle = handle.tensor();
     exchange.dispatch_async(round.in);
-    check_counts(first, world.rank(), exchange.wait_for_counts());
+    const RowCounts counts = exchange.wait_for_counts();
+    check_counts(first, world.rank(), counts);
+    const RowLayout& layout = exchange.layout();
+    HandleMemory handle(settings.options.short_handles ? layout.short_handle_bytes(round.in.tokens.shape[0], counts)
+                                                       : layout.handle_bytes);
+    round.out.handle = handle.tensor();
     exchange.dispatch_wait(round.out);
     for (int repeat = 0; repeat < 2; ++repeat) {
       RankRound replay(other, world.rank());

@@ -82,6 +82,13 @@ void Record::require_no_bad_handle(int rank) {
            "handle: the handle of an earlier dispatch is of a dispatch with in_rank, and when that call was made or "
            "captured no such dispatch of this world had left a handle at this rank. The exchange is over on all ranks. "
            "Make or capture the call behind such a dispatch");
+  if (const std::uint64_t wanted = bytes_wanted_by(static_cast<std::uint64_t>(record_->handle_value));
+      record_->handle_field == HandleField::first_word && wanted != 0)
+    refuse(ErrorKind::invalid_argument, rank,
+           "handle: that of an earlier call had too few bytes: it takes {} (RowLayout::short_handle_bytes, "
+           "handle_bytes), or its dispatch had too few and left none. The exchange is over on all ranks. Give a handle "
+           "that a dispatch of this rank left, with all of its bytes",
+           wanted);
   if (record_->handle_field == HandleField::weights || record_->handle_field == HandleField::weights_by_source)
     refuse(ErrorKind::invalid_argument, rank,
            "topk_weights: an earlier combine gave weights, and {}. The exchange is over on all ranks. {}",
@@ -152,6 +159,16 @@ void Record::require_enough_rows(int rank, std::int64_t min_row_capacity) {
          "for any dispatch",
          few == kFewRowWeights ? "row_topk_weights" : "rows", record_->rows_given, record_->rows_laid_out,
          few == kFewRowWeights ? "The others took none home" : "Its sums are wrong", min_row_capacity);
+}
+
+void Record::require_room_for_handle(int rank) {
+  const std::uint64_t wanted = load_acquire(record_->handle_bytes_wanted);
+  if (wanted == 0) return;
+  store_release(record_->handle_bytes_wanted, std::uint64_t{0});
+  refuse(ErrorKind::invalid_argument, rank,
+         "handle of an earlier dispatch was u8 [{}], and a short handle of it takes {} bytes "
+         "(RowLayout::short_handle_bytes). The dispatch is done, and has left none: combine without a handle",
+         record_->handle_bytes_given, wanted);
 }
 
 void Record::tell_overflow(int rank) {

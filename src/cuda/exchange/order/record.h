@@ -30,6 +30,7 @@ class Record {
   void require_good_counts(int rank);
   void require_no_bad_handle(int rank);
   void require_enough_rows(int rank, std::int64_t min_row_capacity);
+  void require_room_for_handle(int rank);
   // Throws if rows of a dispatch overflowed since the last call.
   void tell_overflow(int rank);
 

@@ -60,6 +60,7 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
   if (plan_.map.returns_weights()) prepare_sum_returned();
   if (plan_.map.has_late_weights()) prepare_with_late_weights();
   prepare_keep_routing();
+  if (options.short_handles) prepare_short_handles();
   prepare_masked_sources();
   prepare_trace();
   kernels.small.prepare(plan_);

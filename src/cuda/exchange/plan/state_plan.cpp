@@ -11,6 +11,7 @@
 #include "ferry/detail/cuda/state/device_state.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/state/trace_records.h"
+#include "ferry/detail/protocol/contracts/handle.h"
 
 namespace ferry::cuda {
 
@@ -20,7 +21,8 @@ std::size_t StatePlan::take(std::size_t wanted) {
   return at;
 }
 
-StatePlan::StatePlan(const Plan& plan, std::size_t formats) {
+StatePlan::StatePlan(const Plan& plan, const ExchangeOptions& options) {
+  const auto formats = static_cast<std::size_t>(num_formats(options));
   const auto ranks = static_cast<std::size_t>(plan.shape.ranks);
   const auto experts = static_cast<std::size_t>(plan.local_experts());
   const std::size_t tokens = ranks * static_cast<std::size_t>(plan.shape.max_tokens);
@@ -42,6 +44,7 @@ StatePlan::StatePlan(const Plan& plan, std::size_t formats) {
   fitting_starts = take(static_cast<std::size_t>(row_start_words(plan)) * sizeof(std::uint32_t));
   destination_ids = take(plan.map.has_token_lists() ? entries * sizeof(std::int32_t) : 0);
   more_heaps = take(static_cast<std::size_t>(std::max(0, plan.shape.ranks - kMaxGpuRanks)) * sizeof(std::byte*));
+  whole_handles = take(options.short_handles ? 2 * HandleSizes(plan).bytes() : 0);
   trace = take(TraceRecords::bytes(plan.shape.ranks));
 }
 
@@ -52,9 +55,7 @@ namespace ferry {
 std::size_t cuda_state_bytes(const Shape& shape, const ExchangeOptions& options, int rank) {
   require_valid(shape, options);
   row_layout(shape, options, rank);  // refuses a rank that is none
-  return cuda::StatePlan(make_plan(shape, options, make_heap_map(shape, options, rank, false), rank),
-                         static_cast<std::size_t>(num_formats(options)))
-      .bytes;
+  return cuda::StatePlan(make_plan(shape, options, make_heap_map(shape, options, rank, false), rank), options).bytes;
 }
 
 }  // namespace ferry

@@ -5,12 +5,13 @@
 #include <cstddef>
 
 #include "ferry/detail/protocol/contracts/round.h"
+#include "ferry/exchange.h"
 
 namespace ferry::cuda {
 
 // Offsets in bytes.
 struct StatePlan {
-  StatePlan(const Plan& plan, std::size_t formats);
+  StatePlan(const Plan& plan, const ExchangeOptions& options);
 
   std::size_t state = 0;          // DeviceState
   std::size_t masks = 0;          // RoundMasks::bytes
@@ -27,6 +28,7 @@ struct StatePlan {
   std::size_t fitting_starts = 0;      // as row_starts
   std::size_t destination_ids = 0;     // i32 [max_tokens, top_k], where rows may be by_source
   std::size_t more_heaps = 0;          // address [ranks - kMaxGpuRanks]: PeerLinks::more_heaps
+  std::size_t whole_handles = 0;       // with short_handles: [2, HandleSizes], of a dispatch and of a combine
   std::size_t trace = 0;               // TraceRecords
   std::size_t bytes = 0;               // of all
 

@@ -20,7 +20,7 @@ ExchangeState::ExchangeState(const RankDevice& device, int rank, const Shape& sh
       row_bytes_(row_bytes_in(shape, options, rank)),
       plan_(make_plan(shape, options, map, rank)),
       formats_(format_plans(device, rank, shape, options, map, launchers)),
-      places_(plan_, formats_.size()) {
+      places_(plan_, options) {
   plan_memory();
   set_links(heaps);
   if (!options.skip_a2a) masks_.add(options.mask);

@@ -120,6 +120,11 @@ void launch_with_late_weights(const LateParams& params, int most_blocks, cudaStr
 void prepare_keep_routing();
 void launch_keep_routing(const KeepParams& params, int most_blocks, bool pdl, cudaStream_t stream);
 
+// Loads the kernels of short handles on the current device (short_handle_kernels.cuh).
+void prepare_short_handles();
+void launch_lengthen(const LengthenParams& params, int most_blocks, cudaStream_t stream);
+void launch_shorten(const ShortenParams& params, int most_blocks, cudaStream_t stream);
+
 // Loads the kernels of dispatches with a handle where some rank is masked on the current device.
 void prepare_masked_sources();
 void launch_stand_in(const StandInParams& params, cudaStream_t stream);

@@ -68,6 +68,8 @@ struct HostRecord {
   SystemWord<std::uint32_t> overflows;   // dispatches of Overflow::reported that had too little room
   OverflowNote overflow;                 // of the newest of them
   SystemWord<std::uint64_t> bad_counts;  // BadCounts: one of those of the newest dispatch by counts that had some
+  SystemWord<std::uint64_t> handle_bytes_wanted;  // by a short handle that a dispatch could not leave; 0: there is none
+  std::uint64_t handle_bytes_given;
 };
 
 // A rank that gave a dispatch more tokens than it can take.

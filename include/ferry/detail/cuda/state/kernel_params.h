@@ -275,6 +275,26 @@ struct HandleCallParams {
   bool waits = false;  // a combine with a number of its own waits until every rank has summed those before (I8)
 };
 
+// Ahead of a call that is given a short handle (short_handle_kernels.cuh).
+struct LengthenParams {
+  Plan plan;
+  const DeviceState* state = nullptr;
+  HandleHeader wanted;  // its shape
+  const std::byte* from = nullptr;
+  std::size_t bytes = 0;  // of `from`
+  std::byte* to = nullptr;
+};
+// Behind a dispatch that leaves one.
+struct ShortenParams {
+  Plan plan;
+  const DeviceState* state = nullptr;
+  HostRecord* record = nullptr;
+  const std::byte* from = nullptr;
+  std::uint32_t* chunk_counts = nullptr;  // [ranks, message_chunks]
+  std::byte* to = nullptr;
+  std::size_t bytes = 0;  // of `to`
+};
+
 // A dispatch leaves a handle.
 struct KeepParams {
   Plan plan;
