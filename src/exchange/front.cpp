@@ -150,8 +150,10 @@ DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ti
 // Completes `ticket` with what the handle says of its dispatch.
 bool Exchange::Front::read_handle(const ConstTensor& handle, Operation operation, Ticket& ticket) {
   ticket.handle = check_handle_tensor(call_context(), "handle", handle);
-  ticket.handle_bytes = handle.shape[0];
-  if (short_handles_) ticket.handle = short_handles_->given(call_context(), handle, operation);
+  if (short_handles_)
+    ticket.handle = short_handles_->given(call_context(), handle, operation);
+  else
+    ticket.handle_bytes = handle.shape[0];
   const auto facts = steps_->read_handle(call_context(), ticket.handle, operation);
   (operation == Operation::dispatch ? replayed_ : returned_) = facts;
   if (!facts) {

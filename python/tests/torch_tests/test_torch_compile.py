@@ -52,6 +52,7 @@ def test_opcheck(open_exchange, order, name):
     torch.library.opcheck(OPS.send_home.default, (values, None, row_info, handle, *end, 3, torch.bfloat16))
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 def test_opcheck_of_short_handles(open_exchange):
     exchange = open_exchange(short_handles=True)
     tokens, weights = leaf(3, 64), torch.rand(3, 2, requires_grad=True)

@@ -170,7 +170,9 @@ std::unique_ptr<ExchangeSteps> GpuRank::make_gpu_steps(const Shape& shape, const
   std::unique_ptr<ExchangeSteps> made;
   const auto make = [&] {
     if (options.skip_a2a) heaps = make_lone_heap(map.total());
-    auto steps = std::make_unique<CudaSteps>(device_, world_.rank(), shape, options, map,
+    ExchangeOptions of_steps = options;
+    if (staged_) of_steps.short_handles = false;  // the front makes whole ones of them, in host memory
+    auto steps = std::make_unique<CudaSteps>(device_, world_.rank(), shape, of_steps, map,
                                              kernels_for(options, compiled), std::move(heaps));
     if (!staged_) {
       made = std::move(steps);
