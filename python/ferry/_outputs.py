@@ -53,12 +53,12 @@ class Formats:
         """The outputs of a dispatch of `tokens` of this rank's tokens. Callers mostly ask for the same again."""
         if isinstance(row_capacity, _ferry.RowCounts):
             rows = None if row_order == "padded" else row_capacity.rows
-            specs = self.specs(rows, row_order, expert_stride, wanted, format, tokens)
+            exact = self.specs(rows, row_order, expert_stride, wanted, format, tokens)
             if not self._short_handles or "handle" not in wanted:
-                return specs
+                return exact
             handle = (self.layouts[format].short_handle_bytes(tokens, row_capacity),)
             return [(name, handle if name == "handle" else shape, dtype, alignment)
-                    for name, shape, dtype, alignment in specs]
+                    for name, shape, dtype, alignment in exact]
         row_order, expert_stride = text("row_order", row_order), whole_number("expert_stride", expert_stride, 64)
         if row_capacity is not None:
             row_capacity = whole_number("row_capacity", row_capacity, 64)
