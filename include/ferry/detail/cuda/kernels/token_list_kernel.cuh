@@ -1,6 +1,7 @@
-// Two kernels of exchanges that allow rows by_source. The order of this rank's own rows does not matter.
-//   token_list_kernel   follows the kernel that routes and sends: tells every rank which tokens of this one come there.
-//                       A block serves one rank, or several
+// Two kernels of exchanges that allow rows by_source.
+//   token_list_kernel   follows a kernel that routes and sends and does not list tokens itself: this rank's rows are
+//                       others, or it only sends. Tells every rank which tokens of this one come there. A block serves
+//                       one rank, or several
 //   await_lists_kernel  one warp, behind a receiving half whose rows are not by_source: waits for the lists of remote
 //                       ranks
 #pragma once
