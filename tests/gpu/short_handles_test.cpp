@@ -100,15 +100,18 @@ TEST_F(GpuShortHandles, OfTwoCallsThatAreHalfDone) {
     world.barrier();
     rank.keep(of_a, first);
     rank.keep(of_b, second);
-    of_a.reset(rank.stream.get());
-    again.reset(rank.stream.get());
-    rank.exchange.dispatch_async(again.replayed(second), rank.call);
-    rank.exchange.combine_async(of_a.returned(first), rank.call);
-    rank.exchange.wait_for_counts(rank.call);
-    rank.exchange.dispatch_wait(again.out, rank.call);
-    rank.exchange.combine_wait(of_a.combine_out, rank.call);
-    rank.check_rows(again);
-    rank.check_tokens(of_a);
+    for (const bool dispatch_begins : {true, false}) {
+      of_a.reset(rank.stream.get());
+      again.reset(rank.stream.get());
+      if (dispatch_begins) rank.exchange.dispatch_async(again.replayed(second), rank.call);
+      rank.exchange.combine_async(of_a.returned(first), rank.call);
+      if (!dispatch_begins) rank.exchange.dispatch_async(again.replayed(second), rank.call);
+      rank.exchange.wait_for_counts(rank.call);
+      rank.exchange.dispatch_wait(again.out, rank.call);
+      rank.exchange.combine_wait(of_a.combine_out, rank.call);
+      rank.check_rows(again);
+      rank.check_tokens(of_a);
+    }
     world.barrier();
   });
 }
