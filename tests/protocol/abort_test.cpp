@@ -47,6 +47,18 @@ void expect_aborted(int rank, int missing, const std::string& reason, const std:
   }
 }
 
+// `call` must throw what `refusing` was refused for: the rank that refuses its own options tells the others.
+void expect_refused(int rank, int refusing, const std::string& reason, const std::function<void()>& call) {
+  try {
+    call();
+    ADD_FAILURE() << "rank " << rank << ": no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find("rank " + std::to_string(refusing)), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+  }
+}
+
 TEST(Abort, EndsABarrierAtOnce) {
   run_ranks(kRanks, [](World& world) {
     if (world.rank() == kFailing) return world.abort("no such file: weights");
@@ -181,8 +193,11 @@ TEST(RunRanks, TellsTheOthersWhyARankThrewBeforeSetUp) {
                 if (world.rank() == kFailing && !refused) throw std::runtime_error(reason);
                 if (world.rank() == kFailing) Exchange(world, impossible, scenario.settings.options);
                 if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-                expect_aborted(world.rank(), kFailing, reason,
-                               [&] { const Exchange exchange(world, shape, scenario.settings.options); });
+                const auto make = [&] { const Exchange exchange(world, shape, scenario.settings.options); };
+                if (refused)
+                  expect_refused(world.rank(), kFailing, reason, make);
+                else
+                  expect_aborted(world.rank(), kFailing, reason, make);
                 expect_aborted(world.rank(), kFailing, reason, [&] { world.barrier({}, kForever); });
               }),
               reason);
