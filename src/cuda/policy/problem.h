@@ -102,7 +102,7 @@ constexpr double expected_peers(const Problem& problem) {
 }
 // Rows of a token at all ranks of this world.
 constexpr double expected_rows(const Problem& problem) { return problem.top_k * problem.local_fraction; }
-// The same of those that a dispatch writes.
+// Rows that a dispatch writes for a token, at all ranks of this world.
 constexpr double written_rows(const Problem& problem) {
   if (problem.order == RowOrder::in_place) return 0;
   return problem.order == RowOrder::by_source ? expected_ranks(problem) * problem.local_fraction

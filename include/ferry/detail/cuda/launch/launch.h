@@ -52,8 +52,8 @@ struct SmallLaunchers {
   void (*give_counts)(const GiveCountsParams& params, int most_blocks, cudaStream_t stream);
 };
 
-// The kernels over one fabric that lay out rows apart from the kernel that sends: in halves all but those by_expert,
-// and all that may overflow; and the kernels of token lists (receive_launch.cuh).
+// The kernels over one fabric that lay rows out apart from the kernel that sends: rows that may overflow, and in halves
+// rows in other orders than by_expert. And the kernels of token lists (receive_launch.cuh).
 struct ReceiveLaunchers {
   // Loads them on the current device. Kernels for rows by_source, and of token lists, only where rows may be by_source.
   void (*prepare)(const Plan& plan);
