@@ -36,6 +36,7 @@ struct Case {
   bool remote = false;
   bool exact = false;
   Calls calls = Calls::whole;
+  RowOrder order = RowOrder::by_expert;
 };
 
 DeviceLimits h200(const Case& c, int blocks_per_multiprocessor) {
@@ -58,8 +59,10 @@ Problem problem_of(const Case& c) {
           .message_bytes = c.format.message_bytes,
           .groups = 256 / c.ranks,
           .top_k = c.top_k,
+          .order = c.order,
           .has_remote_ranks = c.remote,
           .exact = c.exact,
+          .may_copy_results = true,
           .has_pipeline = true,
           .can_pair_blocks = !c.remote};
 }
@@ -70,6 +73,7 @@ std::string name_of(const Case& c) {
   if (c.max_blocks > 0) out << " max " << c.max_blocks;
   if (c.remote) out << " remote";
   if (c.exact) out << " exact";
+  if (c.order == RowOrder::by_source) out << " by_source";
   if (c.calls == Calls::send) out << " send";
   if (c.calls == Calls::receive) out << " receive";
   return out.str();
@@ -214,6 +218,12 @@ const std::vector<Case> kCombines = {
     {.ranks = 2, .tokens = 4096, .max_blocks = 48},
     {.ranks = 2, .tokens = 4096, .max_blocks = 66},
     {.ranks = 2, .tokens = 4096, .max_blocks = 67},
+    {.ranks = 2, .tokens = 4096, .order = RowOrder::by_source},
+    {.ranks = 2, .tokens = 128, .max_blocks = 24, .order = RowOrder::by_source},
+    {.ranks = 2, .tokens = 1024, .max_blocks = 24, .order = RowOrder::by_source},
+    {.ranks = 2, .tokens = 4096, .max_blocks = 24, .order = RowOrder::by_source},
+    {.ranks = 2, .tokens = 4096, .max_blocks = 48, .order = RowOrder::by_source},
+    {.ranks = 4, .tokens = 4096, .max_blocks = 24, .exact = true},
     {.ranks = 1, .tokens = 1, .top_k = 4},
     {.ranks = 1, .tokens = 1024, .top_k = 4},
     {.ranks = 1, .tokens = 8192, .top_k = 4},
@@ -250,6 +260,12 @@ constexpr const char* kCombineTable = R"(
 2 x 4096 fp8 7168 top-8 max 48 | few blocks | 48 blocks: 36 send x 32, from block 36 receive x 32, in place, pipelined
 2 x 4096 fp8 7168 top-8 max 66 | few blocks | 66 blocks: 39 send x 32, from block 39 receive x 32, in place, pipelined
 2 x 4096 fp8 7168 top-8 max 67 | many tokens | 67 blocks: 39 send x 32, from block 39 receive x 128, in place, pipelined, triggers late
+2 x 4096 fp8 7168 top-8 by_source | many tokens | 132 blocks: 78 send x 64, from block 78 receive x 128, in place, pipelined, triggers late
+2 x 128 fp8 7168 top-8 max 24 by_source | few blocks | 24 blocks: 24 send x 32, from block 0 receive x 128, in place, pipelined, copies rows
+2 x 1024 fp8 7168 top-8 max 24 by_source | few blocks | 24 blocks: 24 send x 32, from block 0 receive x 32, in place, pipelined, copies rows
+2 x 4096 fp8 7168 top-8 max 24 by_source | few blocks | 24 blocks: 14 send x 32, from block 14 receive x 32, in place, pipelined, copies rows
+2 x 4096 fp8 7168 top-8 max 48 by_source | few blocks | 48 blocks: 28 send x 32, from block 28 receive x 32, in place, pipelined, copies rows
+4 x 4096 fp8 7168 top-8 max 24 exact | few blocks | 24 blocks: 16 send x 32, from block 16 receive x 32, in place, pipelined, copies rows
 1 x 1 fp8 7168 top-4 | few tokens | 34 blocks: 32 send x 512, from block 32 receive x 1024, in place
 1 x 1024 fp8 7168 top-4 | some tokens | 132 blocks: 132 send x 64, from block 0 receive x 128
 1 x 8192 fp8 7168 top-4 | one rank | 132 blocks: 87 send x 128, from block 87 receive x 64, in place, pipelined, triggers late

@@ -4,7 +4,7 @@
 //   few_tokens    a block for each result and token        one for each result, in place     the others
 //   -- each block sends or sums: many results, all ranks are stored to, at least 3 blocks:
 //   few_blocks    at most half of the multiprocessors,     their share of the bytes           the others
-//                 rows through shared memory
+//                 rows through shared memory               (or all, and then all sum: copying_combine)
 //   one_rank      one rank, many bytes and rows of each    as many as make 5 MB at once      the others
 //   many_tokens   several ranks                            as many as make 9 MB at once      the others
 //   -- every block sends and then sums, from buffers:
@@ -182,16 +182,44 @@ constexpr CombinePolicy one_rank_combine(const DeviceLimits& limits, const Probl
 // ---- few_blocks: rows come through shared memory. Senders are their share of the bytes that all blocks read and
 // write: of each token all rows and all results, and then all results and a sum. Receiving teams may be of one warp.
 //   log, Few blocks, "Combine"; cuda_2xh200.jsonl:214-243 (before: 174-183); one rank: cuda_1xh200.jsonl:67-73
-constexpr int senders_by_bytes(int blocks, const Problem& problem) {
+constexpr double senders_by_bytes(int blocks, const Problem& problem) {
   const double results = expected_results(problem);
-  const double sent = expected_rows(problem) + results;
-  return static_cast<int>(blocks * sent / (sent + results + 1));
+  const double sent = combined_rows(problem) + results;
+  return blocks * sent / (sent + results + 1);
+}
+
+// Results that are one row each, with weight 1, are copied (row_copies.cuh). Up to so many for each warp of all blocks,
+// all blocks copy and then all sum: with more, links and sums are to be busy at the same time.
+//   log, Few blocks, "Copied results"
+inline constexpr int kMaxCopiesOfWarp = 8;
+constexpr bool copies_rows(const Problem& problem) {
+  return problem.may_copy_results && (problem.exact || problem.order == RowOrder::by_source);
+}
+constexpr CombinePolicy copying_combine(const DeviceLimits& limits, const Problem& problem) {
+  const int blocks = limits.blocks();
+  const bool all_copy = turns_to_send(problem) <= kMaxCopiesOfWarp * kMostTeams * blocks;
+  const int by_bytes = static_cast<int>(senders_by_bytes(blocks, problem) + 0.99);
+  const int senders = all_copy ? blocks : std::clamp(by_bytes, 1, blocks - 1);
+  const int first_receiver = all_copy ? 0 : senders;
+  // A token's few warps wait for its results together, so it has twice as many where few tokens are summed at once.
+  const int tokens = all_copy ? problem.num_tokens / 2 : problem.num_tokens;
+  return {.blocks = blocks,
+          .roles = {.senders = senders,
+                    .first_receiver = first_receiver,
+                    .send_team_threads = kLeastTeamThreads,
+                    .receive_team_threads =
+                        std::max(kLeastTeamThreads, warpwise_team_threads_for(blocks - first_receiver, tokens)),
+                    .in_place = true,
+                    .pipelined = true,
+                    .copies_rows = true},
+          .pdl = limits.exclusive};
 }
 
 constexpr CombinePolicy few_blocks_combine(const DeviceLimits& limits, const Problem& problem) {
+  if (copies_rows(problem)) return copying_combine(limits, problem);
   const int blocks = limits.blocks();
-  const ResultSenders senders =
-      senders_of_bytes(problem, kMaxBytesSummed, std::clamp(senders_by_bytes(blocks, problem), 1, blocks - 1));
+  const int by_bytes = static_cast<int>(senders_by_bytes(blocks, problem));
+  const ResultSenders senders = senders_of_bytes(problem, kMaxBytesSummed, std::clamp(by_bytes, 1, blocks - 1));
   return {.blocks = blocks,
           .roles = {.senders = senders.blocks,
                     .first_receiver = senders.blocks,

@@ -23,7 +23,8 @@ inline std::ostream& operator<<(std::ostream& out, const CombinePolicy& p) {
   return out << p.blocks << " blocks: " << r.senders << " send x " << r.send_team_threads << ", from block "
              << r.first_receiver << " receive x " << r.receive_team_threads << (r.in_place ? ", in place" : "")
              << (r.prefetches ? ", prefetches" : "") << (r.pipelined ? ", pipelined" : "")
-             << (r.triggers_late ? ", triggers late" : "") << (p.pdl ? "" : ", no pdl");
+             << (r.copies_rows ? ", copies rows" : "") << (r.triggers_late ? ", triggers late" : "")
+             << (p.pdl ? "" : ", no pdl");
 }
 
 }  // namespace ferry::cuda

@@ -47,10 +47,11 @@ struct Problem {
   int groups = 0;  // of rows at this rank
   int top_k = 1;
   double local_fraction = 1;             // of a token's experts, those in this world: with skip_a2a, this rank's
-  RowOrder order = RowOrder::by_expert;  // of the rows that a dispatch writes
+  RowOrder order = RowOrder::by_expert;  // of the rows that a dispatch writes, or a combine reads
   int scale_words = 0;                   // of a row that the scales kernel can store (scattered_scale_words)
   bool has_remote_ranks = false;         // some ranks are reached by puts only
   bool exact = false;                    // every row is a result
+  bool may_copy_results = false;         // results travel as rows are: bf16, and the GPU has bulk copies
   bool has_pipeline = false;             // there is a combine kernel whose rows come through shared memory
   bool can_pair_blocks = false;          // two blocks of dispatch can be one thread block
 };
@@ -105,6 +106,11 @@ constexpr double expected_rows(const Problem& problem) { return problem.top_k * 
 // Rows that a dispatch writes for a token, at all ranks of this world.
 constexpr double written_rows(const Problem& problem) {
   if (problem.order == RowOrder::in_place) return 0;
+  return problem.order == RowOrder::by_source ? expected_ranks(problem) * problem.local_fraction
+                                              : expected_rows(problem);
+}
+// Rows of a token that a combine reads, at all ranks of this world.
+constexpr double combined_rows(const Problem& problem) {
   return problem.order == RowOrder::by_source ? expected_ranks(problem) * problem.local_fraction
                                               : expected_rows(problem);
 }

@@ -139,6 +139,7 @@ void combines(const Target& target, const ScenarioSettings& common) {
   run(Reduction::by_rank, [](ScenarioSettings&) {});
   run(Reduction::exact, [](ScenarioSettings& s) { s.row_dtype = s.output_dtype = DType::f32; });
   run(Reduction::by_rank, [](ScenarioSettings& s) { s.row_dtype = DType::f32; });
+  run(Reduction::by_rank, [](ScenarioSettings& s) { s.weights = WeightForm::none; });  // results of one row and sums
   run(Reduction::by_rank, [](ScenarioSettings& s) { s.epilogue = true; });
   run(Reduction::exact, [](ScenarioSettings& s) {
     s.weights = WeightForm::none;

@@ -177,7 +177,9 @@ void TokenKernels::launch_combine(const Ticket& ticket, const CombineBasis& basi
   params.num_tokens = std::max(0, ticket.num_tokens);
   const int likely_tokens = ticket.num_tokens < 0 ? state_.plan().shape.max_tokens : ticket.num_tokens;
   const SumTypes types{params.in.dtype == DType::f32, has_f16(params.in, out)};
-  const CombineLaunch launch = state_.format().kernel_plan.combine(likely_tokens, halves, types, state_.max_blocks());
+  const KernelPlan& plan = state_.format().kernel_plan;
+  const RowOrder order = basis.header != nullptr ? plan.likely_order() : ticket.rows.order;
+  const CombineLaunch launch = plan.combine(likely_tokens, halves, types, order, state_.max_blocks());
   params.links.backs_off = launch.backs_off;
   params.roles = launch.policy.roles;
   log_launch(state_.rank(), "combine", ticket.num_tokens, launch.policy);

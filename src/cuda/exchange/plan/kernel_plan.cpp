@@ -29,7 +29,10 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
       multiprocessors_(device_attribute(cudaDevAttrMultiProcessorCount, device.index)),
       reserved_multiprocessors_(options.reserve_sms),
       exchanges_(options.concurrent * device.ranks),
-      local_fraction_(static_cast<double>(plan.shape.experts) / shape.experts) {
+      local_fraction_(static_cast<double>(plan.shape.experts) / shape.experts),
+      may_copy_results_(kernels.combine.copies_rows &&
+                        device_attribute(cudaDevAttrComputeCapabilityMajor, device.index) >= 9),
+      only_by_source_(options.row_orders == RowOrders{RowOrder::by_source}) {
   const auto most_shared =
       static_cast<std::size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index));
   const bool has_by_source = plan_.map.has_token_lists();
@@ -141,7 +144,7 @@ DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, DispatchKerne
   return launch;
 }
 
-CombineLaunch KernelPlan::combine(int num_tokens, Halves halves, SumTypes types, int max_blocks) const {
+CombineLaunch KernelPlan::combine(int num_tokens, Halves halves, SumTypes types, RowOrder order, int max_blocks) const {
   const Problem problem{.ranks = plan_.shape.ranks,
                         .num_tokens = num_tokens,
                         .arrivals = likely_arrivals(num_tokens),
@@ -151,8 +154,10 @@ CombineLaunch KernelPlan::combine(int num_tokens, Halves halves, SumTypes types,
                         .hidden = plan_.shape.hidden,
                         .top_k = plan_.shape.top_k,
                         .local_fraction = local_fraction_,
+                        .order = order,
                         .has_remote_ranks = plan_.map.has_remote_ranks(),
                         .exact = plan_.exact,
+                        .may_copy_results = may_copy_results_,
                         .has_pipeline = has_pipeline_ && !types.rows_are_f32 && !types.has_f16};
   CombineLaunch launch{};
   launch.policy = combine_policy(limits(types.has_f16 ? half_ : combine_, max_blocks), problem);

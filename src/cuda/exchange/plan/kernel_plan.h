@@ -74,7 +74,9 @@ class KernelPlan {
 
   // `order`: of the rows, where the kernel receives.
   DispatchLaunch dispatch(int num_tokens, Halves halves, DispatchKernel which, RowOrder order, int max_blocks) const;
-  CombineLaunch combine(int num_tokens, Halves halves, SumTypes types, int max_blocks) const;
+  // Of rows of a handle, which only the device knows.
+  RowOrder likely_order() const { return only_by_source_ ? RowOrder::by_source : RowOrder::by_expert; }
+  CombineLaunch combine(int num_tokens, Halves halves, SumTypes types, RowOrder order, int max_blocks) const;
   DeviceLimits scales_limits(int max_blocks) const { return limits(scales_, max_blocks); }
 
   // No kernel of another exchange runs at the same time: a kernel may be launched by PDL (I21).
@@ -99,6 +101,8 @@ class KernelPlan {
   int reserved_multiprocessors_;  // left to other libraries
   int exchanges_;                 // whose kernels share the device
   double local_fraction_;         // of all experts, the fraction of this world; with skip_a2a the world is this rank
+  bool may_copy_results_;         // combine: results of one row can be copied
+  bool only_by_source_;           // the only order of rows of this exchange
   int scale_words_ = 0;           // of a row that the scales kernel can store
   bool has_pipeline_ = false;     // combine: rows can come through shared memory
   LoadedKernel dispatch_;

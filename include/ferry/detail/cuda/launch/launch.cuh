@@ -107,18 +107,27 @@ DispatchLauncher dispatch_launcher() {
           }};
 }
 
-// Both kernels of a combine, without and with pipeline. Returns the blocks of a multiprocessor.
+// Only results in bf16 are rows as they are.
+template <TokenFormat Results>
+inline constexpr bool kMayCopyResults = std::is_same_v<Results, Bf16>;
+
+// All kernels of a combine, without and with pipeline. Returns the blocks of a multiprocessor.
 template <DeviceFabric F, bool kIsKept, TokenFormat Results>
 int prepare_combine(int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
   const int blocks = prepare_kernel(&combine_kernel<F, kIsKept, OpsOfResults<Results>>, threads, shared_bytes);
   if constexpr (!F::kHasRemoteRanks)
-    if (pipeline_bytes != 0)
+    if (pipeline_bytes != 0) {
+      if constexpr (kMayCopyResults<Results>)
+        prepare_kernel(&combine_kernel<F, kIsKept, ResultCopyOps>, threads, pipeline_bytes);
       return std::min(
           blocks, prepare_kernel(&combine_kernel<F, kIsKept, OpsOfResults<Results, true>>, threads, pipeline_bytes));
+    }
   return blocks;
 }
 template <DeviceFabric F, bool kIsKept, TokenFormat Results>
 void launch_combine(const CombineParams& params, const Grid& grid, cudaStream_t stream) {
+  if constexpr (!F::kHasRemoteRanks && kMayCopyResults<Results>)
+    if (params.roles.copies_rows) return launch(&combine_kernel<F, kIsKept, ResultCopyOps>, params, grid, stream);
   if constexpr (!F::kHasRemoteRanks)
     if (params.roles.pipelined)
       return launch(&combine_kernel<F, kIsKept, OpsOfResults<Results, true>>, params, grid, stream);
@@ -137,7 +146,7 @@ CombineLauncher combine_launcher() {
             if (params.is_extra) return launch_combine<F, true, Results>(params, grid, stream);
             launch_combine<F, false, Results>(params, grid, stream);
           },
-          !F::kHasRemoteRanks};
+          !F::kHasRemoteRanks, !F::kHasRemoteRanks && kMayCopyResults<Results>};
 }
 
 // dispatch_launcher over one of the library's fabrics: of an Encoder of one of its formats, or of another MessageMaker.

@@ -28,7 +28,8 @@ struct CombineLauncher {
   int (*prepare)(int threads, std::size_t shared_bytes, std::size_t pipeline_bytes);
   void (*launch)(const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes,
                  cudaStream_t stream);
-  bool has_pipeline;
+  bool has_pipeline = false;
+  bool copies_rows = false;  // it has a pipelined kernel that copies results of one row; GPUs before Hopper cannot
 };
 
 // The small kernels over one fabric that write at other ranks, or wait for them (small_launch.cuh). Small kernels that

@@ -40,6 +40,7 @@ struct CombineRoles {
   bool in_place = false;       // a result is made in its slot; otherwise in a buffer that is then copied
   bool prefetches = false;     // a team prefetches the rows of its next token into the L2 cache
   bool pipelined = false;      // rows come through shared memory (row_pipeline.cuh), in the room of the buffers
+  bool copies_rows = false;    // pipelined, teams of a warp: a result that is one row is copied (row_copies.cuh)
   bool triggers_late = false;  // the next kernel waits until every block of this one has ended
   friend constexpr bool operator==(const CombineRoles&, const CombineRoles&) = default;
 };

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/routing/peer_counts.cuh"
+#include "ferry/detail/cuda/team/row_copies.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"
 #include "ferry/detail/cuda/team/work_queue.cuh"
@@ -72,7 +74,14 @@ class ResultSender {
   // `rows` is of this warp, `bytes_sent` of the team.
   __device__ ResultSender(const CombineParams& p, F& fabric, const SyncedTeam& g, Epoch epoch, const Ops& ops,
                           SumRow* rows, const PeerCounter<typename F::Reach>& bytes_sent)
-      : p_(p), fabric_(fabric), g_(g), epoch_(epoch), ops_(ops), rows_(rows), bytes_sent_(bytes_sent) {}
+      : p_(p),
+        fabric_(fabric),
+        g_(g),
+        epoch_(epoch),
+        ops_(ops),
+        rows_(rows),
+        bytes_sent_(bytes_sent),
+        copies_(warp_stages(g.pipeline())) {}
 
   // Relies on I8 and I18, as cpu::send_results. `start` is of the first position of `block`. Calls `between` after
   // every position of the sequence.
@@ -90,10 +99,11 @@ class ResultSender {
         send_each_row(token);
       else
         send_partial(token);
-      between();
+      if constexpr (!Ops::kCopiesRows) between();  // a sum would need their stages
       position = following;
       following = share.next(g_, position);
     }
+    copies_.finish(epoch_);
     fabric_.finish_puts(g_);
   }
 
@@ -101,6 +111,10 @@ class ResultSender {
   __device__ void send_partial(const ArrivedToken& token) {
     const unsigned local = list_rows(token);
     if (local == 0) return;
+    if constexpr (Ops::kCopiesRows) {
+      if (__popc(local) == 1 && rows_[0].weight == 1.0f) return copy_row(token.at, token.slot, rows_[0]);
+      copies_.finish(epoch_);  // the sum needs their stages
+    }
     std::byte* made_at = target(token.at, token.slot);
     ops_.write_sum(g_, rows_, __popc(local), p_.plan.shape.hidden, made_at);
     deliver(token.at, token.slot, made_at);
@@ -108,8 +122,12 @@ class ResultSender {
   __device__ void send_each_row(const ArrivedToken& token) {
     for (unsigned rest = __ballot_sync(kAllLanes, token.row.row != kNoRow); rest != 0; rest &= rest - 1) {
       const int k = __ffs(static_cast<int>(rest)) - 1;
-      std::byte* made_at = target(token.at, k);
       const SumRow row = p_.in.row(__shfl_sync(kAllLanes, token.row.row, k), 1.0f);
+      if constexpr (Ops::kCopiesRows) {
+        copy_row(token.at, k, row);
+        continue;
+      }
+      std::byte* made_at = target(token.at, k);
       ops_.write_row(g_, row, p_.plan.shape.hidden, made_at);
       deliver(token.at, k, made_at);
     }
@@ -122,6 +140,15 @@ class ResultSender {
       rows_[__popc(local & lanes_below(lane_of(g_)))] = p_.in.row(token.row.row, p_.in.weight_of(token.row.weight));
     __syncwarp();
     return local;
+  }
+  // I7: sends a row as the result. A sum of one row with weight 1 differs from the row by the sign of a zero and the
+  // bits of a NaN, which the sum at home does not keep.
+  __device__ void copy_row(TokenAt at, int index, const SumRow& row) {
+    const HeapMap& map = p_.plan.map;
+    std::byte* const word = fabric_.peer_pointer(at.source, map.result_arrived(at.token, index));
+    copies_.copy(row.data, fabric_.peer_pointer(at.source, map.result(at.token, index)),
+                 static_cast<std::size_t>(p_.plan.shape.hidden) * 2, reinterpret_cast<SignalWord*>(word), epoch_);
+    if (g_.thread() == 0) bytes_sent_.add(at.source, map.result_bytes());
   }
   // Where a result is made: in its slot, or in a buffer from which a bulk copy takes it.
   __device__ std::byte* target(TokenAt at, int index) {
@@ -151,6 +178,7 @@ class ResultSender {
   Ops ops_;
   SumRow* rows_;
   PeerCounter<typename F::Reach> bytes_sent_;
+  std::conditional_t<Ops::kCopiesRows, ResultCopies, NoRowCopies> copies_;
 };
 
 }  // namespace ferry::cuda

@@ -16,11 +16,16 @@ inline constexpr int kStageVectors = 4;  // of 8 columns: a thread's share of a 
 inline constexpr int kStages = 6;
 inline constexpr std::size_t kPipelineBytes = sizeof(uint4) * kStageVectors * kStages * kThreads;
 
+// The stages of this warp, one behind the other: of each vector the 32 lanes' side by side.
+__device__ inline uint4* warp_stages(std::byte* pipeline) {
+  return reinterpret_cast<uint4*>(pipeline) + threadIdx.x / 32 * (kStages * kStageVectors * 32);
+}
+
 // The stages of a thread. One stage is always free, so a load never overwrites the stage that was read last. A new sum
 // may reuse a stage, since the values of that stage are in registers by then.
 class RowPipeline {
  public:
-  __device__ explicit RowPipeline(std::byte* pipeline) : mine_(reinterpret_cast<uint4*>(pipeline) + threadIdx.x) {}
+  __device__ explicit RowPipeline(std::byte* pipeline) : mine_(warp_stages(pipeline) + threadIdx.x % 32) {}
 
   // Loads one vector of the next stage.
   __device__ void load(int vector, const std::byte* from) { ptx::copy_to_shared(stage_at(load_stage_, vector), from); }
@@ -35,9 +40,7 @@ class RowPipeline {
   __device__ void release() { read_stage_ = next_stage(read_stage_); }
 
  private:
-  __device__ uint4* stage_at(int stage, int vector) const {
-    return mine_ + (stage * kStageVectors + vector) * kThreads;
-  }
+  __device__ uint4* stage_at(int stage, int vector) const { return mine_ + (stage * kStageVectors + vector) * 32; }
   __device__ static int next_stage(int stage) { return stage + 1 == kStages ? 0 : stage + 1; }
 
   uint4* mine_;

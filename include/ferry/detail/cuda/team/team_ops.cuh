@@ -307,6 +307,7 @@ __device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hi
 template <bool kPipelined>
 struct TeamOpsOf {
   static constexpr bool kIsPipelined = kPipelined;
+  static constexpr bool kCopiesRows = false;  // a result that is one row leaves as it is (row_copies.cuh)
   // `words`: of shared memory, for each warp of the block. Only some encodings need them (encoded_ops.cuh).
   __device__ static TeamOpsOf of_block(std::uint32_t*) { return {}; }
   template <ThreadGroup G>
