@@ -174,6 +174,24 @@ TEST(HeapMap, MessagesBeginAtLinesWhereThatTakesLittle) {
     for (int token = 0; token < 16; ++token) EXPECT_EQ(map.message(e, 3, token) % HeapMap::kAlignment, 0u);
 }
 
+// So does a result's.
+TEST(HeapMap, ResultsBeginAtLinesWhereThatTakesLittle) {
+  const auto map = [](std::size_t result, bool has_remote_ranks) {
+    HeapShape h{{4, 64, 8, 16, 7168}, 16, 7392, false, has_remote_ranks, false};
+    h.result = result;
+    return HeapMap(h);
+  };
+  EXPECT_EQ(map(7392, false).result_slot_bytes(), 7424u);
+  EXPECT_EQ(map(7392, false).result_bytes(), 7392u);
+  EXPECT_EQ(map(7392, true).result_slot_bytes(), 7392u) << "neighbours leave in one put";
+  EXPECT_EQ(map(4048, false).result_slot_bytes(), 4096u);
+  EXPECT_EQ(map(0, false).result_slot_bytes(), 14336u);
+  EXPECT_EQ(map(576, false).result_slot_bytes(), 576u) << "a ninth more memory";
+  const HeapMap with_lines = map(4048, false);
+  for (int token = 0; token < 16; ++token)
+    for (int index = 0; index < 4; ++index) EXPECT_EQ(with_lines.result(token, index) % HeapMap::kAlignment, 0u);
+}
+
 // Indices have 32 bits; offsets have 64.
 TEST(HeapMap, OffsetsGoOnPastFourGigabytes) {
   const HeapMap map(heap_shape({64, 256, 8, 65536, 7168}, false, false, 7392));
@@ -182,7 +200,7 @@ TEST(HeapMap, OffsetsGoOnPastFourGigabytes) {
   EXPECT_GT(map.message(7, 63, 65535), std::size_t{1} << 35);
   EXPECT_EQ(map.table(7, 63) - map.table(6, 0), (2 * slots - 65536) * 8 * sizeof(RoutingEntry));
   EXPECT_EQ(map.arrived(7, 63, 65535) - map.arrived(6, 0, 0), (2 * slots - 1) * sizeof(SignalWord));
-  EXPECT_EQ(map.result(65535, 7) - map.result(0, 0), (65536u * 8 - 1) * map.result_bytes());
+  EXPECT_EQ(map.result(65535, 7) - map.result(0, 0), (65536u * 8 - 1) * map.result_slot_bytes());
   const std::size_t most = (1u << 20) - 1;  // tokens of 2048 ranks: the last slots lie past 2^31
   const HeapMap largest(heap_shape({2048, 2048, 1, static_cast<int>(most), 32}, false, false, 80));
   EXPECT_EQ(largest.message(7, 2047, static_cast<int>(most) - 1) - largest.message(6, 0, 0),

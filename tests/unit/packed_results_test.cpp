@@ -64,7 +64,7 @@ void check(const Shape& shape, bool exact, const test::Routing& routing) {
     std::map<int, std::uint32_t> sent;        // rank: its results so far
     std::size_t slot = 0;
     for (const auto& [rank, token, k] : listed(shape, exact, routing[static_cast<std::size_t>(source)])) {
-      const std::size_t offset = at_home.map.begin(HeapMap::kResults) + slot++ * at_home.map.result_bytes();
+      const std::size_t offset = at_home.map.begin(HeapMap::kResults) + slot++ * at_home.map.result_slot_bytes();
       const Plan& at_expert_rank = ranks[static_cast<std::size_t>(rank)].plan;
       const cpu::ResultSlot found = cpu::packed_slot(at_expert_rank, {source, token}, seen[{rank, token}]++);
       ASSERT_EQ(at_home.map.result(token, found.index), offset) << to_string(shape);

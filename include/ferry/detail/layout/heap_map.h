@@ -70,6 +70,7 @@ class HeapMap {
   HeapMap() = default;
   explicit constexpr HeapMap(const HeapShape& h) : h_(h), message_slot_(message_slot_bytes(h)) {
     if (h_.result == 0) h_.result = static_cast<std::size_t>(h.shape.hidden) * 2;
+    result_slot_ = slot_bytes(h_.result, h.has_remote_ranks);
     const auto ranks = static_cast<std::size_t>(h.shape.ranks);
     const auto tokens = static_cast<std::size_t>(h.shape.max_tokens);
     const auto top_k = static_cast<std::size_t>(h.shape.top_k);
@@ -85,10 +86,10 @@ class HeapMap {
         ranks * sizeof(SignalWord),
         ranks * sizeof(SignalWord),
         ranks * sizeof(SignalWord),
-        tokens * results_per_token() * result_bytes(),
+        tokens * results_per_token() * result_slot_,
         tokens * results_per_token() * sizeof(SignalWord),
         h.has_remote_ranks ? 2 * tokens * message_slot_ : 0,
-        h.has_remote_ranks ? ranks * tokens * (h.exact ? top_k : 1) * result_bytes() : 0,
+        h.has_remote_ranks ? ranks * tokens * (h.exact ? top_k : 1) * result_slot_ : 0,
         h.has_token_lists ? 2 * ranks * token_list_bytes() : 0,
         h.has_token_lists ? 2 * ranks * token_list_bytes() : 0,
         h.has_late_weights ? 3 * ranks * late_weights_bytes() : 0,
@@ -122,6 +123,7 @@ class HeapMap {
   constexpr void set_message_bytes(std::size_t bytes) { h_.message = bytes; }
   FERRY_HD constexpr std::size_t message_slot_bytes() const { return message_slot_; }
   FERRY_HD constexpr std::size_t result_bytes() const { return h_.result; }
+  FERRY_HD constexpr std::size_t result_slot_bytes() const { return result_slot_; }
   FERRY_HD constexpr std::size_t results_per_token() const {
     return static_cast<std::size_t>(h_.exact || h_.shape.top_k < h_.shape.ranks ? h_.shape.top_k : h_.shape.ranks);
   }
@@ -200,7 +202,7 @@ class HeapMap {
   FERRY_HD constexpr std::size_t combining(int peer) const { return word(kCombining, peer); }
   FERRY_HD constexpr std::size_t aborted(int peer) const { return word(kAborted, peer); }
   FERRY_HD constexpr std::size_t result(int token, int index) const {
-    return begin_[kResults] + offset_of(result_slot(token, index), result_bytes());
+    return begin_[kResults] + offset_of(result_slot(token, index), result_slot_);
   }
   FERRY_HD constexpr std::size_t result_arrived(int token, int index) const {
     return begin_[kResultArrived] + offset_of(result_slot(token, index), sizeof(SignalWord));
@@ -214,7 +216,7 @@ class HeapMap {
   }
   // `index`: the token, or token * K + k when exact; for packed results, how many were sent to that rank before.
   FERRY_HD constexpr std::size_t sent_result(int source, std::size_t index) const {
-    return begin_[kSentResults] + (static_cast<std::size_t>(source) * sent_results_of_rank() + index) * result_bytes();
+    return begin_[kSentResults] + (static_cast<std::size_t>(source) * sent_results_of_rank() + index) * result_slot_;
   }
 
   // I15: the send buffer of a message or result that goes to slot `offset` of `peer`, if results are not packed. The
@@ -222,7 +224,7 @@ class HeapMap {
   // until the receiver has shown that it has them.
   FERRY_HD constexpr std::size_t send_buffer_of(std::size_t offset, int peer) const {
     if (offset >= begin_[kResults]) {
-      const std::size_t slot = (offset - begin_[kResults]) / result_bytes();
+      const std::size_t slot = (offset - begin_[kResults]) / result_slot_;
       return sent_result(peer, h_.exact ? slot : slot / results_per_token());
     }
     const std::size_t slot = (offset - begin_[kMessages]) / message_slot_;
@@ -236,11 +238,13 @@ class HeapMap {
     return static_cast<std::size_t>(h_.shape.max_tokens) * static_cast<std::size_t>(h_.exact ? h_.shape.top_k : 1);
   }
   // Slots begin at lines of memory, since links carry whole lines faster. Exceptions: the slots would take more than a
-  // sixteenth more memory; or some ranks are remote, since consecutive messages may then travel as one put.
-  static constexpr std::size_t message_slot_bytes(const HeapShape& h) {
-    const std::size_t most = h.most_message == 0 ? h.message : h.most_message;
+  // sixteenth more memory; or some ranks are remote, since consecutive messages or results may then travel as one put.
+  static constexpr std::size_t slot_bytes(std::size_t most, bool has_remote_ranks) {
     const std::size_t lines = whole_lines(most);
-    return h.has_remote_ranks || 16 * (lines - most) > most ? most : lines;
+    return has_remote_ranks || 16 * (lines - most) > most ? most : lines;
+  }
+  static constexpr std::size_t message_slot_bytes(const HeapShape& h) {
+    return slot_bytes(h.most_message == 0 ? h.message : h.most_message, h.has_remote_ranks);
   }
   // I14: the index of a word or a slot determines its only writer. Indices and the bytes of a piece fit 32 bits
   // (require_addressable), so a GPU multiplies them in one instruction.
@@ -268,6 +272,7 @@ class HeapMap {
 
   HeapShape h_{};
   std::size_t message_slot_ = 0;
+  std::size_t result_slot_ = 0;
   std::size_t begin_[kRegions + 1] = {};
 };
 
