@@ -33,6 +33,7 @@ struct Case {
   Format format = kFp8;
   int top_k = 8;
   int max_blocks = 0;  // 0: no limit
+  int result_bytes = 0;
   bool remote = false;
   bool exact = false;
   Calls calls = Calls::whole;
@@ -56,6 +57,7 @@ Problem problem_of(const Case& c) {
           .sends = c.calls != Calls::receive,
           .receives = c.calls != Calls::send,
           .hidden = c.format.hidden,
+          .result_bytes = c.result_bytes,
           .message_bytes = c.format.message_bytes,
           .groups = 256 / c.ranks,
           .top_k = c.top_k,
@@ -71,6 +73,7 @@ std::string name_of(const Case& c) {
   std::ostringstream out;
   out << c.ranks << " x " << c.tokens << ' ' << c.format.name << ' ' << c.format.hidden << " top-" << c.top_k;
   if (c.max_blocks > 0) out << " max " << c.max_blocks;
+  if (c.result_bytes > 0) out << " results of " << c.result_bytes;
   if (c.remote) out << " remote";
   if (c.exact) out << " exact";
   if (c.order == RowOrder::by_source) out << " by_source";
@@ -96,7 +99,8 @@ std::string combine_table(const std::vector<Case>& cases) {
   for (const Case& c : cases) {
     const DeviceLimits limits = h200(c, 1);
     Problem problem = problem_of(c);
-    problem.buffer_teams = c.format.hidden > 4480 ? 8 : 16;  // results fit in 140 KiB
+    const int result_bytes = c.result_bytes > 0 ? c.result_bytes : 2 * c.format.hidden;
+    problem.buffer_teams = result_bytes > 17920 ? 4 : result_bytes > 8960 ? 8 : 16;  // results fit in 140 KiB
     out << '\n'
         << name_of(c) << " | " << to_string(combine_regime(limits, problem)) << " | "
         << combine_policy(limits, problem);
@@ -224,6 +228,12 @@ const std::vector<Case> kCombines = {
     {.ranks = 2, .tokens = 4096, .max_blocks = 24, .order = RowOrder::by_source},
     {.ranks = 2, .tokens = 4096, .max_blocks = 48, .order = RowOrder::by_source},
     {.ranks = 4, .tokens = 4096, .max_blocks = 24, .exact = true},
+    {.ranks = 2, .tokens = 128, .result_bytes = 7392},
+    {.ranks = 2, .tokens = 4096, .result_bytes = 7392},
+    {.ranks = 2, .tokens = 4096, .result_bytes = 14336},
+    {.ranks = 2, .tokens = 4096, .result_bytes = 28672},
+    {.ranks = 4, .tokens = 4096, .result_bytes = 7392},
+    {.ranks = 2, .tokens = 4096, .max_blocks = 24, .result_bytes = 7392},
     {.ranks = 1, .tokens = 1, .top_k = 4},
     {.ranks = 1, .tokens = 1024, .top_k = 4},
     {.ranks = 1, .tokens = 8192, .top_k = 4},
@@ -266,6 +276,12 @@ constexpr const char* kCombineTable = R"(
 2 x 4096 fp8 7168 top-8 max 24 by_source | few blocks | 24 blocks: 14 send x 32, from block 14 receive x 32, in place, pipelined, copies rows
 2 x 4096 fp8 7168 top-8 max 48 by_source | few blocks | 48 blocks: 28 send x 32, from block 28 receive x 32, in place, pipelined, copies rows
 4 x 4096 fp8 7168 top-8 max 24 exact | few blocks | 24 blocks: 16 send x 32, from block 16 receive x 32, in place, pipelined, copies rows
+2 x 128 fp8 7168 top-8 results of 7392 | some tokens | 132 blocks: 132 send x 256, from block 0 receive x 512
+2 x 4096 fp8 7168 top-8 results of 7392 | many tokens | 132 blocks: 76 send x 32, from block 76 receive x 128, in place, pipelined, triggers late
+2 x 4096 fp8 7168 top-8 results of 14336 | many tokens | 132 blocks: 78 send x 64, from block 78 receive x 128, in place, pipelined, triggers late
+2 x 4096 fp8 7168 top-8 results of 28672 | many tokens | 132 blocks: 78 send x 128, from block 78 receive x 128, in place, pipelined, triggers late
+4 x 4096 fp8 7168 top-8 results of 7392 | many tokens | 132 blocks: 76 send x 32, from block 76 receive x 128, in place, triggers late
+2 x 4096 fp8 7168 top-8 max 24 results of 7392 | few blocks | 24 blocks: 18 send x 32, from block 18 receive x 32, in place, pipelined
 1 x 1 fp8 7168 top-4 | few tokens | 34 blocks: 32 send x 512, from block 32 receive x 1024, in place
 1 x 1024 fp8 7168 top-4 | some tokens | 132 blocks: 132 send x 64, from block 0 receive x 128
 1 x 8192 fp8 7168 top-4 | one rank | 132 blocks: 87 send x 128, from block 87 receive x 64, in place, pipelined, triggers late

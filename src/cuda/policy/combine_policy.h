@@ -27,6 +27,9 @@ namespace ferry::cuda {
 constexpr int results_to_send(const Problem& problem) {
   return problem.sends ? std::max(problem.arrivals, kMinReceivers) : 0;
 }
+constexpr int bytes_of_result(const Problem& problem) {
+  return problem.result_bytes > 0 ? problem.result_bytes : 2 * std::max(1, problem.hidden);
+}
 constexpr int tokens_to_sum(const Problem& problem) { return problem.receives ? std::max(problem.num_tokens, 1) : 0; }
 
 // Tokens that sending teams look at: every token of every rank. One without a result is soon over, so where most are
@@ -58,8 +61,8 @@ constexpr bool triggers_late(const DeviceLimits& limits, const Problem& problem)
 // Results beyond a full link wait there, and so do the signals behind them.
 inline constexpr int kMaxBytesLeaving = 10 << 20;  // log: Whole lines, second table and the text below it
 constexpr int max_result_teams(int senders, const Problem& problem) {
-  const std::int64_t leaving =
-      std::int64_t{senders} * 2 * problem.hidden * (problem.ranks - 1) / problem.ranks;  // of one team of each block
+  const std::int64_t leaving = std::int64_t{senders} * bytes_of_result(problem) * (problem.ranks - 1) /
+                               problem.ranks;  // of one team of each block
   int teams = problem.buffer_teams;
   while (teams > 1 && leaving * teams > kMaxBytesLeaving) teams /= 2;
   return teams;
@@ -143,7 +146,7 @@ struct ResultSenders {
 };
 // The fewest teams of a block with which at most `max_blocks` blocks make `max_bytes` of results at once.
 constexpr ResultSenders senders_of_bytes(const Problem& problem, double max_bytes, int max_blocks) {
-  const int wanted = std::max(1, static_cast<int>(max_bytes / (2 * std::max(1, problem.hidden))));
+  const int wanted = std::max(1, static_cast<int>(max_bytes / bytes_of_result(problem)));
   int teams = 1;
   while (teams < kMostTeams && max_blocks * teams < wanted) teams *= 2;
   return {std::clamp(wanted / teams, 1, max_blocks), teams};

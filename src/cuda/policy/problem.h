@@ -43,6 +43,7 @@ struct Problem {
   bool sends = true;
   bool receives = true;
   int hidden = 0;
+  int result_bytes = 0;  // of a combine; 0: as many as a bf16 row
   int message_bytes = 0;
   int groups = 0;  // of rows at this rank
   int top_k = 1;
