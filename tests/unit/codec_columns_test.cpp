@@ -50,6 +50,28 @@ void expect_the_values_of_decode() {
   }
 }
 
+// What a sum of results adds: a zero may have either sign.
+TEST(CodecColumns, AddendsAreTheValuesOfDecode) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 20000; ++round) {
+    alignas(16) std::byte payload[8];
+    std::byte scale[4];
+    for (std::byte& byte : payload) byte = static_cast<std::byte>(random());
+    scale[0] = static_cast<std::byte>(random());
+    const auto exponent = static_cast<std::uint32_t>(48 + random() % 159);  // of a moderate scale
+    const float input_scale = std::bit_cast<float>(exponent << 23 | static_cast<std::uint32_t>(random() & 0x7FFFFFu));
+    float expected[8], addends[8];
+    const auto loaded = Nvfp4::load_columns(payload, scale, 0);
+    Nvfp4::decode_loaded(loaded, input_scale, expected);
+    Nvfp4::decode_addends(loaded, Nvfp4::divisor_of(input_scale), addends);
+    for (int i = 0; i < 8; ++i)
+      if (expected[i] != expected[i])
+        EXPECT_NE(addends[i], addends[i]);
+      else
+        ASSERT_EQ(addends[i], expected[i]) << "input_scale " << input_scale;
+  }
+}
+
 TEST(CodecColumns, GiveTheValuesOfDecode) {
   int formats = 0;
   Formats::for_each([&]<class F>(std::type_identity<F>) {

@@ -92,14 +92,45 @@ class BlockFormat {
                                  stored + column / kBlock, input_scale, out + column);
   }
 
-  // The values of eight columns from `column` on, a multiple of 8, which all exist.
+  // Eight columns as they lie in memory: their codes, and the scale of their block.
+  struct LoadedColumns {
+    std::uint32_t words[kWordsOfEight<Element::kBits>];
+    Stored scale;
+  };
+  // The eight columns from `column` on, a multiple of 8, which all exist.
+  FERRY_HD static LoadedColumns load_columns(const std::byte* payload, const std::byte* scales, int column) {
+    LoadedColumns loaded;
+    load_words_of_eight<Element::kBits>(payload + packed_bytes<Element::kBits>(column), loaded.words);
+    loaded.scale = reinterpret_cast<const Stored*>(scales)[column / kBlock];
+    return loaded;
+  }
+  FERRY_HD static void decode_loaded(const LoadedColumns& loaded, float input_scale, float (&values)[8]) {
+    decode_eight<Element>(loaded.words, values);
+    Scale::with_decoder(loaded.scale, input_scale, [&](const auto& decoder) {
+      for (float& value : values) value = decoder(value);
+    });
+  }
+  // Formats that take an input scale: as decode_loaded where the input scale is moderate, but a zero may lose its sign,
+  // which a sum does not see.
+  FERRY_HD static auto divisor_of(float moderate_input_scale) requires(Scale::kTakesInputScale) {
+    return Scale::divisor_of(moderate_input_scale);
+  }
+  template <class Divisor>
+  FERRY_HD static void decode_addends(const LoadedColumns& loaded, const Divisor& divisor,
+                                      float (&values)[8]) requires(Scale::kTakesInputScale) {
+    static_assert(Element::kBias == 1);
+    std::uint32_t codes[8];
+    eight_of_words<Element::kBits>(loaded.words, codes);
+    const float factor = Scale::low_factor(loaded.scale);
+    for (int i = 0; i < 8; ++i) {
+      const float low = low_value_of_top<Element>(codes[i] << (32 - Element::kBits));
+      values[i] = Scale::divide(multiply_rounded(low, factor), divisor);
+    }
+  }
+  // load_columns and decode_loaded at once.
   FERRY_HD static void decode_columns(const std::byte* payload, const std::byte* scales, int column, float input_scale,
                                       float (&values)[8]) {
-    decode_eight<Element>(payload + packed_bytes<Element::kBits>(column), values);
-    Scale::with_decoder(reinterpret_cast<const Stored*>(scales)[column / kBlock], input_scale,
-                        [&](const auto& decoder) {
-                          for (float& value : values) value = decoder(value);
-                        });
+    decode_loaded(load_columns(payload, scales, column), input_scale, values);
   }
 
  private:

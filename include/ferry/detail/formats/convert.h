@@ -266,31 +266,35 @@ FERRY_HD inline void pack_columns(const std::uint32_t (&bits)[kColumns], [[maybe
   }
 }
 
-// The value of a code, from the code's bits at the top of a word. Sign and magnitude move to where float32 has them:
-// the exponent is then off by a constant, which a product corrects. So are subnormals, which become float32's.
+// The value of a code, from the code's bits at the top of a word, times 2^(bias - 127). Sign and magnitude move to
+// where float32 has them: the exponent is then off by a constant. A subnormal of the element is one of float32.
 template <class Element>
-FERRY_HD inline float value_of_top(std::uint32_t top) {
+FERRY_HD inline float low_value_of_top(std::uint32_t top) {
   static_assert(Element::kMantissaBits + Element::kBias < 127);
   constexpr int kExponentBits = Element::kBits - 1 - Element::kMantissaBits;
   constexpr int kDown = 8 - kExponentBits;
   constexpr std::uint32_t kMask = 0x80000000u | ((1u << (Element::kBits - 1)) - 1u) << (23 - Element::kMantissaBits);
-  const auto moved = static_cast<std::uint32_t>(static_cast<std::int32_t>(top) >> kDown) & kMask;
-  return multiply_rounded(float_of(moved), float_of(static_cast<std::uint32_t>(254 - Element::kBias) << 23));
+  return float_of(static_cast<std::uint32_t>(static_cast<std::int32_t>(top) >> kDown) & kMask);
+}
+// The value itself: a product corrects the exponent, and makes float32's normal numbers of the element's subnormals.
+template <class Element>
+FERRY_HD inline float value_of_top(std::uint32_t top) {
+  return multiply_rounded(low_value_of_top<Element>(top),
+                          float_of(static_cast<std::uint32_t>(254 - Element::kBias) << 23));
 }
 
-// The values of eight codes, the first in the low bits of a word, at `in`.
+// The values of eight codes, the first in the low bits of the first word.
 template <class Element>
-FERRY_HD inline void decode_eight(const std::byte* in, float (&values)[8]) {
+FERRY_HD inline void decode_eight(const std::uint32_t (&words)[kWordsOfEight<Element::kBits>], float (&values)[8]) {
 #if defined(__CUDA_ARCH__)
   if constexpr (ptx::kHasByteFloats && Element::kBits == 8 && Element::kMantissaBits == 3) {
-    const std::uint64_t codes = *reinterpret_cast<const std::uint64_t*>(in);
-    ptx::floats_of_four_e4m3(static_cast<std::uint32_t>(codes), values);
-    ptx::floats_of_four_e4m3(static_cast<std::uint32_t>(codes >> 32), values + 4);
+    ptx::floats_of_four_e4m3(words[0], values);
+    ptx::floats_of_four_e4m3(words[1], values + 4);
     return;
   }
 #endif
   std::uint32_t codes[8];
-  load_eight<Element::kBits>(in, codes);
+  eight_of_words<Element::kBits>(words, codes);
   for (int i = 0; i < 8; ++i)
     if constexpr (Element::kHasNanCode)
       values[i] = Element::decode(codes[i]);

@@ -39,18 +39,37 @@ FERRY_HD inline void store_words(const std::uint32_t* words, std::byte* out) {
   }
 }
 
+// The words that eight codes fill; the last one may be half full.
 template <int kBits>
-FERRY_HD inline void load_eight(const std::byte* in, std::uint32_t (&codes)[8]) {
-  std::uint64_t word = 0;
+inline constexpr int kWordsOfEight = (8 * kBits + 31) / 32;
+
+template <int kBits>
+FERRY_HD inline void load_words_of_eight(const std::byte* in, std::uint32_t (&words)[kWordsOfEight<kBits>]) {
   if constexpr (kBits == 8) {
-    word = *reinterpret_cast<const std::uint64_t*>(in);
+    const std::uint64_t both = *reinterpret_cast<const std::uint64_t*>(in);
+    words[0] = static_cast<std::uint32_t>(both);
+    words[1] = static_cast<std::uint32_t>(both >> 32);
   } else if constexpr (kBits == 4) {
-    word = *reinterpret_cast<const std::uint32_t*>(in);
+    words[0] = *reinterpret_cast<const std::uint32_t*>(in);
   } else {
     const auto* halves = reinterpret_cast<const std::uint16_t*>(in);
-    for (int i = 0; i < 3; ++i) word |= std::uint64_t{halves[i]} << (16 * i);
+    words[0] = std::uint32_t{halves[0]} | std::uint32_t{halves[1]} << 16;
+    words[1] = halves[2];
   }
-  for (int i = 0; i < 8; ++i) codes[i] = static_cast<std::uint32_t>(word >> (kBits * i)) & ((1u << kBits) - 1u);
+}
+
+template <int kBits>
+FERRY_HD inline void eight_of_words(const std::uint32_t (&words)[kWordsOfEight<kBits>], std::uint32_t (&codes)[8]) {
+  std::uint64_t all = words[0];
+  if constexpr (kWordsOfEight<kBits> == 2) all |= std::uint64_t{words[1]} << 32;
+  for (int i = 0; i < 8; ++i) codes[i] = static_cast<std::uint32_t>(all >> (kBits * i)) & ((1u << kBits) - 1u);
+}
+
+template <int kBits>
+FERRY_HD inline void load_eight(const std::byte* in, std::uint32_t (&codes)[8]) {
+  std::uint32_t words[kWordsOfEight<kBits>];
+  load_words_of_eight<kBits>(in, words);
+  eight_of_words<kBits>(words, codes);
 }
 
 // Stores the first `count` codes of a thread, in loops that a CPU compiler vectorises.

@@ -114,6 +114,23 @@ struct TwoLevelScale {
   FERRY_HD static float decode(float code, Stored stored, float input_scale) {
     return divide_rounded(multiply_rounded(code, E4m3::decode(stored)), input_scale);
   }
+  // A moderate input scale, prepared for all blocks of a row: times 2^-9, and the reciprocal of that.
+  struct Divisor {
+    float low;
+    float reciprocal;
+  };
+  static constexpr float kLow = 0x1p-9f;
+  FERRY_HD static Divisor divisor_of(float moderate_input_scale) {
+    const float low = multiply_rounded(moderate_input_scale, kLow);
+    return {low, reciprocal_rounded(low)};
+  }
+  // The factor of a block for code values that are 2^-126 of theirs (low_value_of_top), and what such a product is
+  // decoded to. The products are exact, and both numbers of the quotient are 2^-9 of what decode() divides. A zero may
+  // lose its sign.
+  FERRY_HD static float low_factor(Stored stored) { return multiply_rounded(stored_value(stored), 0x1p126f * kLow); }
+  FERRY_HD static float divide(float low_product, const Divisor& by) {
+    return quotient_rounded(low_product, by.low, by.reciprocal);
+  }
   template <class Body>
   FERRY_HD static void with_decoder(Stored stored, float input_scale, const Body& body) {
     const float scale = stored_value(stored);

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "ferry/detail/cuda/team/result_codec.cuh"
+#include "ferry/detail/cuda/team/result_sums.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/formats/bf16.h"
 #include "ferry/detail/formats/float_formats.h"
@@ -39,28 +40,25 @@ struct LargestColumn {
 };
 static_assert(ColumnSink<const ResultColumns<F16, SyncedTeam>> && ColumnSink<LargestColumn>);
 
-// Eight columns of a row of a sum: of a result of the format, or of a bf16 or float32 row, as bias is.
-template <class F>
-struct SummedColumns {
-  static constexpr int kRegisters = 8;
-  float values[8];
-
-  __device__ void load(const SumRow& row, int column, int hidden) {
-    if (row.dtype == DType::u8) {
-      __builtin_assume(__isGlobal(row.data));
-      constexpr bool kScaled = ResultCodec<F>::kHasRowScale;
-      const ResultLayout at = ResultCodec<F>::layout(hidden);
-      const float inverse = kScaled ? *reinterpret_cast<const float*>(row.data + at.row_scale) : 1.0f;
-      const float input_scale = kScaled ? codec::inverse_rounded(inverse) : 1.0f;
-      ResultCodec<F>::decode(row.data, at.scales, column, input_scale, values);
-      return;
+// Puts the columns of one row, several vectors of which are loaded together.
+template <class Columns, ThreadGroup G, ColumnSink To>
+__device__ void put_row(const G& g, const SumRow& row, int hidden, To& to) {
+  constexpr int kVectors = 2;
+  const int stride = g.size() * 8;
+  for (int begin = 0; begin < hidden; begin += kVectors * stride) {
+    Columns loaded[kVectors];
+    const int column = begin + g.thread() * 8;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) loaded[v].load(row, min(column + v * stride, hidden - 8), hidden);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (begin + v * stride >= hidden) continue;
+      float values[8];
+      for (int c = 0; c < 8; ++c) values[c] = __uint_as_float(loaded[v].float_bits(c, row.is_f32()));
+      to.put(column + v * stride, values, column + v * stride < hidden);
     }
-    EightColumns<true> plain;
-    plain.load(row, column, hidden);
-    for (int c = 0; c < 8; ++c) values[c] = __uint_as_float(plain.float_bits(c, row.is_f32()));
   }
-  __device__ std::uint32_t float_bits(int c, bool) const { return __float_as_uint(values[c]); }
-};
+}
 
 template <TokenFormat F, bool kPipelined = false>
 struct EncodedOps : TeamOpsOf<kPipelined> {
@@ -75,13 +73,13 @@ struct EncodedOps : TeamOpsOf<kPipelined> {
   template <ThreadGroup G>
   __device__ void sum_rows(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const {
     const StoredColumns to{sink};
-    sum_columns<SummedColumns<F>, 2>(g, rows, count, hidden, to);
+    sum_results<F, EightColumns<true>>(g, rows, count, hidden, to);
   }
   template <ThreadGroup G>
   __device__ void convert_row(const G& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const {
     if (row.dtype != DType::u8) return ferry::convert_row(g, row, hidden, to, dtype);
     for (int column = g.thread() * 8; column < hidden; column += g.size() * 8) {
-      SummedColumns<F> columns;
+      AnyColumns<F, EightColumns<true>> columns;
       columns.load(row, column, hidden);
       for (int c = 0; c < 8; ++c) store_value(to, dtype, column + c, columns.values[c]);
     }
@@ -94,14 +92,7 @@ struct EncodedOps : TeamOpsOf<kPipelined> {
   // Not a sum of one row, which would lose the sign of a zero.
   template <ThreadGroup G>
   __device__ void write_row(const G& g, const SumRow& row, int hidden, std::byte* to) const {
-    encode(g, hidden, to, [&](auto& columns) {
-      for (int begin = 0; begin < hidden; begin += g.size() * 8) {
-        const int column = begin + g.thread() * 8;
-        SummedColumns<F> loaded;
-        loaded.load(row, min(column, hidden - 8), hidden);
-        columns.put(column, loaded.values, column < hidden);
-      }
-    });
+    encode(g, hidden, to, [&](auto& columns) { put_row<EightColumns<true>>(g, row, hidden, columns); });
   }
   template <ThreadGroup G>
   __device__ SumRow result_row(const G&, const std::byte* result, int, int, float weight) const {

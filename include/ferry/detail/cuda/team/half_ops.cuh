@@ -35,7 +35,7 @@ struct MixedColumns {
       plain.load(row, column, hidden);
       for (int c = 0; c < 8; ++c) values[c] = __uint_as_float(plain.float_bits(c, row.is_f32()));
     } else {
-      SummedColumns<F> others;
+      AnyColumns<F, EightColumns<true>> others;
       others.load(row, column, hidden);
       for (int c = 0; c < 8; ++c) values[c] = others.values[c];
     }
@@ -66,7 +66,10 @@ struct HalfOps : OpsOfResults<F> {
   template <ThreadGroup G>
   __device__ void sum_rows(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const {
     const MixedSink to{sink};
-    sum_columns<MixedColumns<F>, 2>(g, rows, count, hidden, to);
+    if constexpr (kEncodes)
+      sum_results<F, MixedColumns<Bf16>>(g, rows, count, hidden, to);
+    else
+      sum_columns<MixedColumns<F>, 2>(g, rows, count, hidden, to);
   }
   template <ThreadGroup G>
   __device__ void convert_row(const G& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const {
@@ -90,10 +93,7 @@ struct HalfOps : OpsOfResults<F> {
   __device__ void write_row(const G& g, const SumRow& row, int hidden, std::byte* to) const {
     if (row.dtype != DType::f16) return Usual::write_row(g, row, hidden, to);
     if constexpr (kEncodes)
-      this->encode(g, hidden, to, [&](auto& columns) {
-        each_eight(g, row, hidden,
-                   [&](int column, const float(&values)[8], bool exist) { columns.put(column, values, exist); });
-      });
+      this->encode(g, hidden, to, [&](auto& columns) { put_row<MixedColumns<F>>(g, row, hidden, columns); });
     else
       convert_row(g, row, hidden, to, DType::bf16);
   }

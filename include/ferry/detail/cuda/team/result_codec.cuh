@@ -23,6 +23,32 @@ concept PlainColumnFormat = TokenFormat<F> && requires(typename F::Code code, st
 template <class F>
 concept ResultColumnFormat = ColumnFormat<F> && DecodesColumns<F>;
 
+// A format that tells loading from decoding: a receiver then has the columns of several results on their way at once.
+template <class F>
+concept LoadsColumns = DecodesColumns<F> &&
+    requires(const std::byte* in, const typename F::LoadedColumns& loaded, float (&values)[8]) {
+  { F::load_columns(in, in, int{}) } -> std::same_as<typename F::LoadedColumns>;
+  F::decode_loaded(loaded, float{}, values);
+};
+
+// Eight columns of a result as they were loaded; decoded already where the format knows no other way.
+template <TokenFormat F>
+struct LoadedColumnsOf {
+  struct Type {
+    float values[8];
+  };
+};
+template <PlainColumnFormat F>
+struct LoadedColumnsOf<F> {
+  struct alignas(16) Type {
+    typename F::Code code[8];
+  };
+};
+template <LoadsColumns F>
+struct LoadedColumnsOf<F> {
+  using Type = typename F::LoadedColumns;
+};
+
 template <TokenFormat F>
 struct ResultCodec {
   static_assert(PlainColumnFormat<F> || ResultColumnFormat<F>,
@@ -53,30 +79,63 @@ struct ResultCodec {
     }
   }
 
-  // Columns that exist.
-  __device__ static void decode(const std::byte* from, std::size_t scales, int column, float input_scale,
-                                float (&values)[8]) {
+  using Loaded = typename LoadedColumnsOf<F>::Type;
+
+  // Columns that exist, of a result. `scales` is where its scales begin.
+  __device__ static Loaded load(const std::byte* result, std::size_t scales, int column) {
     if constexpr (PlainColumnFormat<F>) {
-      const Eight<typename F::Code> eight = reinterpret_cast<const Eight<typename F::Code>*>(from)[column / 8];
-      for (int i = 0; i < 8; ++i) values[i] = codec::float_of(F::decode_column(eight.code[i]));
+      return reinterpret_cast<const Loaded*>(result)[column / 8];
+    } else if constexpr (LoadsColumns<F>) {
+      return F::load_columns(result, result + scales, column);
     } else {
-      F::decode_columns(from, from + scales, column, input_scale, values);
+      static_assert(!kHasRowScale, "a format with a scale for the row has load_columns and decode_loaded");
+      Loaded loaded;
+      F::decode_columns(result, result + scales, column, 1.0f, loaded.values);
+      return loaded;
     }
+  }
+  __device__ static void decode(const Loaded& loaded, float input_scale, float (&values)[8]) {
+    if constexpr (PlainColumnFormat<F>)
+      for (int i = 0; i < 8; ++i) values[i] = codec::float_of(F::decode_column(loaded.code[i]));
+    else if constexpr (LoadsColumns<F>)
+      F::decode_loaded(loaded, input_scale, values);
+    else
+      for (int i = 0; i < 8; ++i) values[i] = loaded.values[i];
+  }
+  // The columns as addends of a sum, which does not see the sign of a zero. A scale of the row must be moderate: then
+  // all blocks of a row have one prepared divisor.
+  struct NoDivisor {};
+  __device__ static auto divisor_of([[maybe_unused]] float row_scale) {
+    if constexpr (kHasRowScale)
+      return F::divisor_of(codec::reciprocal_rounded(row_scale));
+    else
+      return NoDivisor{};
+  }
+  template <class Divisor>
+  __device__ static void decode_addends(const Loaded& loaded, [[maybe_unused]] const Divisor& divisor,
+                                        float (&values)[8]) {
+    if constexpr (kHasRowScale)
+      F::decode_addends(loaded, divisor, values);
+    else
+      decode(loaded, 1.0f, values);
+  }
+  // What decode takes as the input scale. Results without a scale for the row have 1.
+  __device__ static float row_scale(const std::byte* result, const ResultLayout& at) {
+    return kHasRowScale ? *reinterpret_cast<const float*>(result + at.row_scale) : 1.0f;
+  }
+  __device__ static float input_scale_of(float row_scale) {
+    return kHasRowScale ? codec::inverse_rounded(row_scale) : 1.0f;
   }
 
  private:
-  template <class Code>
-  struct alignas(16) Eight {
-    Code code[8];
-  };
   // Eight columns are encoded by themselves if their codes fill whole words. Codes of 6 bits need sixteen columns,
   // which two threads have.
   static constexpr bool kByEight = F{}.payload_bytes(8) % 4 == 0;
 
   __device__ static void encode_plain(const float (&values)[8], int column, std::byte* to) {
-    Eight<typename F::Code> eight;
+    Loaded eight;
     for (int i = 0; i < 8; ++i) eight.code[i] = F::encode_column(codec::bits_of(values[i]));
-    reinterpret_cast<Eight<typename F::Code>*>(to)[column / 8] = eight;
+    reinterpret_cast<Loaded*>(to)[column / 8] = eight;
   }
 
   // Both threads of a pair get the columns of both.
