@@ -40,6 +40,31 @@ struct LargestColumn {
 };
 static_assert(ColumnSink<const ResultColumns<F16, SyncedTeam>> && ColumnSink<LargestColumn>);
 
+// The same of this thread's columns of a bf16 row times its weight. It multiplies once, since rounding keeps the order
+// of magnitudes. Where the weight is infinite, zeros count as such: nothing is finite then, whichever counts.
+template <ThreadGroup G>
+__device__ std::uint32_t largest_of_row(const G& g, const SumRow& row, int hidden) {
+  constexpr int kVectors = 4;
+  const int stride = g.size() * 8;
+  std::uint32_t first = 0, second = 0;  // of each word; above the lower 16 bits, and above the lowest bit
+#pragma unroll 1
+  for (int column = g.thread() * 8; column < hidden; column += kVectors * stride) {
+    EightColumns<false> loaded[kVectors];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) loaded[v].load(row, min(column + v * stride, hidden - 8), hidden);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const std::uint32_t words[4] = {loaded[v].low.x, loaded[v].low.y, loaded[v].low.z, loaded[v].low.w};
+      for (const std::uint32_t word : words) {
+        second = codec::larger(second, word & codec::kMagnitudeMask);
+        first = codec::larger(first, word << 17);
+      }
+    }
+  }
+  const std::uint32_t largest = codec::larger(first >> 1, second & 0xFFFF0000u);
+  return codec::bits_of(__fmul_rn(row.weight, codec::float_of(largest))) & codec::kMagnitudeMask;
+}
+
 // Puts the columns of one row, several vectors of which are loaded together.
 template <class Columns, ThreadGroup G, ColumnSink To>
 __device__ void put_row(const G& g, const SumRow& row, int hidden, To& to) {
@@ -87,12 +112,14 @@ struct EncodedOps : TeamOpsOf<kPipelined> {
 
   template <ThreadGroup G>
   __device__ void write_sum(const G& g, const SumRow* rows, int count, int hidden, std::byte* to) const {
-    encode(g, hidden, to, [&](auto& columns) { sum_rows_ahead<kPipelined>(g, rows, count, hidden, columns); });
+    const auto pass = [&](auto& columns) { sum_rows_ahead<kPipelined>(g, rows, count, hidden, columns); };
+    encode(g, hidden, to, pass, count == 1 ? rows : nullptr);
   }
   // Not a sum of one row, which would lose the sign of a zero.
   template <ThreadGroup G>
   __device__ void write_row(const G& g, const SumRow& row, int hidden, std::byte* to) const {
-    encode(g, hidden, to, [&](auto& columns) { put_row<EightColumns<true>>(g, row, hidden, columns); });
+    const auto pass = [&](auto& columns) { put_row<EightColumns<true>>(g, row, hidden, columns); };
+    encode(g, hidden, to, pass, &row);
   }
   template <ThreadGroup G>
   __device__ SumRow result_row(const G&, const std::byte* result, int, int, float weight) const {
@@ -101,13 +128,17 @@ struct EncodedOps : TeamOpsOf<kPipelined> {
 
  protected:
   // `pass` puts all columns of the row, in steps that all threads of the group make together. A format with a scale for
-  // the row needs its largest magnitude first, so it has two passes; the rows of the second are in a cache.
+  // the row needs its largest magnitude first, so it has two passes; the rows of the second are in a cache. `only`: the
+  // one row that the columns are of, if there is one; the first pass is then shorter.
   template <ThreadGroup G, class Pass>
-  __device__ void encode(const G& g, int hidden, std::byte* to, const Pass& pass) const {
+  __device__ void encode(const G& g, int hidden, std::byte* to, const Pass& pass, const SumRow* only = nullptr) const {
     float input_scale = 1.0f;
     if constexpr (ResultCodec<F>::kHasRowScale) {
       LargestColumn largest;
-      pass(largest);
+      if (only != nullptr && only->dtype == DType::bf16)
+        largest.bits = largest_of_row(g, *only, hidden);
+      else
+        pass(largest);
       const float inverse = codec::divide_rounded(1.0f, row_scale_of_largest(largest_of_team(g, largest.bits)));
       if (g.thread() == 0) *reinterpret_cast<float*>(to + ResultCodec<F>::layout(hidden).row_scale) = inverse;
       input_scale = codec::divide_rounded(1.0f, inverse);
