@@ -34,6 +34,7 @@ struct Case {
   int top_k = 8;
   int max_blocks = 0;  // 0: no limit
   int result_bytes = 0;
+  bool row_scale = false;
   bool remote = false;
   bool exact = false;
   Calls calls = Calls::whole;
@@ -58,13 +59,14 @@ Problem problem_of(const Case& c) {
           .receives = c.calls != Calls::send,
           .hidden = c.format.hidden,
           .result_bytes = c.result_bytes,
+          .reads_rows_twice = c.row_scale,
           .message_bytes = c.format.message_bytes,
           .groups = 256 / c.ranks,
           .top_k = c.top_k,
           .order = c.order,
           .has_remote_ranks = c.remote,
           .exact = c.exact,
-          .may_copy_results = true,
+          .may_copy_results = c.result_bytes == 0,
           .has_pipeline = true,
           .can_pair_blocks = !c.remote};
 }
@@ -234,6 +236,7 @@ const std::vector<Case> kCombines = {
     {.ranks = 2, .tokens = 4096, .result_bytes = 28672},
     {.ranks = 4, .tokens = 4096, .result_bytes = 7392},
     {.ranks = 2, .tokens = 4096, .max_blocks = 24, .result_bytes = 7392},
+    {.ranks = 2, .tokens = 4096, .result_bytes = 4048, .row_scale = true},
     {.ranks = 1, .tokens = 1, .top_k = 4},
     {.ranks = 1, .tokens = 1024, .top_k = 4},
     {.ranks = 1, .tokens = 8192, .top_k = 4},
@@ -282,6 +285,7 @@ constexpr const char* kCombineTable = R"(
 2 x 4096 fp8 7168 top-8 results of 28672 | many tokens | 132 blocks: 78 send x 128, from block 78 receive x 128, in place, pipelined, triggers late
 4 x 4096 fp8 7168 top-8 results of 7392 | many tokens | 132 blocks: 76 send x 32, from block 76 receive x 128, in place, triggers late
 2 x 4096 fp8 7168 top-8 max 24 results of 7392 | few blocks | 24 blocks: 18 send x 32, from block 18 receive x 32, in place, pipelined
+2 x 4096 fp8 7168 top-8 results of 4048 | many tokens | 132 blocks: 78 send x 64, from block 78 receive x 64, in place, pipelined, triggers late
 1 x 1 fp8 7168 top-4 | few tokens | 34 blocks: 32 send x 512, from block 32 receive x 1024, in place
 1 x 1024 fp8 7168 top-4 | some tokens | 132 blocks: 132 send x 64, from block 0 receive x 128
 1 x 8192 fp8 7168 top-4 | one rank | 132 blocks: 87 send x 128, from block 87 receive x 64, in place, pipelined, triggers late

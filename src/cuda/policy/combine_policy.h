@@ -27,8 +27,11 @@ namespace ferry::cuda {
 constexpr int results_to_send(const Problem& problem) {
   return problem.sends ? std::max(problem.arrivals, kMinReceivers) : 0;
 }
+// What sizes a team that makes results: the bytes of one. Rows that are read twice want a team as large as bf16's (log:
+// Results in few bits).
 constexpr int bytes_of_result(const Problem& problem) {
-  return problem.result_bytes > 0 ? problem.result_bytes : 2 * std::max(1, problem.hidden);
+  const bool is_short = problem.result_bytes > 0 && !problem.reads_rows_twice;
+  return is_short ? problem.result_bytes : 2 * std::max(1, problem.hidden);
 }
 constexpr int tokens_to_sum(const Problem& problem) { return problem.receives ? std::max(problem.num_tokens, 1) : 0; }
 
@@ -131,12 +134,13 @@ constexpr bool is_pipelined(const DeviceLimits& limits, const Problem& problem) 
 
 // Short rows are summed by smaller teams: a thread has kColumnsOfSumThread columns at least, unless there is only one
 // rank's result, or each token has a warp (log: Large tables and short rows, "smaller teams"; one rank: log, One rank).
+// The shortest results, which have a scale each, are summed by smaller teams, too (log: Results in few bits).
 inline constexpr int kColumnsOfSumThread = 32;
 constexpr int min_sum_threads(const Problem& problem, int receivers) {
   const bool is_short = problem.hidden <= kColumnsOfSumThread * kMinSumThreads;
   if (is_short && problem.num_tokens <= receivers * kMostTeams) return kLeastTeamThreads;
-  return problem.ranks == 1 || problem.hidden < kColumnsOfSumThread * kMinSumThreads ? kMinSumThreads / 2
-                                                                                     : kMinSumThreads;
+  const bool has_few_columns = problem.hidden < kColumnsOfSumThread * kMinSumThreads;
+  return problem.ranks == 1 || has_few_columns || problem.reads_rows_twice ? kMinSumThreads / 2 : kMinSumThreads;
 }
 
 struct ResultSenders {

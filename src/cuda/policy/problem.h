@@ -43,7 +43,8 @@ struct Problem {
   bool sends = true;
   bool receives = true;
   int hidden = 0;
-  int result_bytes = 0;  // of a combine; 0: as many as a bf16 row
+  int result_bytes = 0;           // of a combine; 0: as many as a bf16 row
+  bool reads_rows_twice = false;  // a result has a scale, which its sender finds first
   int message_bytes = 0;
   int groups = 0;  // of rows at this rank
   int top_k = 1;

@@ -9,6 +9,7 @@
 #include "ferry/detail/cuda/launch/trace_launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/cuda/steps/scale_tiles.h"
+#include "ferry/detail/layout/result_layout.h"
 
 namespace ferry::cuda {
 namespace {
@@ -32,6 +33,7 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
       local_fraction_(static_cast<double>(plan.shape.experts) / shape.experts),
       may_copy_results_(kernels.combine.copies_rows &&
                         device_attribute(cudaDevAttrComputeCapabilityMajor, device.index) >= 9),
+      reads_rows_twice_(has_row_scale(options.result_format)),
       only_by_source_(options.row_orders == RowOrders{RowOrder::by_source}) {
   const auto most_shared =
       static_cast<std::size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index));
@@ -153,6 +155,7 @@ CombineLaunch KernelPlan::combine(int num_tokens, Halves halves, SumTypes types,
                         .receives = halves.receives,
                         .hidden = plan_.shape.hidden,
                         .result_bytes = static_cast<int>(plan_.map.result_bytes()),
+                        .reads_rows_twice = reads_rows_twice_,
                         .top_k = plan_.shape.top_k,
                         .local_fraction = local_fraction_,
                         .order = order,

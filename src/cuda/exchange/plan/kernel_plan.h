@@ -102,6 +102,7 @@ class KernelPlan {
   int exchanges_;                 // whose kernels share the device
   double local_fraction_;         // of all experts, the fraction of this world; with skip_a2a the world is this rank
   bool may_copy_results_;         // combine: results of one row can be copied
+  bool reads_rows_twice_;         // combine: results have a scale each
   bool only_by_source_;           // the only order of rows of this exchange
   int scale_words_ = 0;           // of a row that the scales kernel can store
   bool has_pipeline_ = false;     // combine: rows can come through shared memory
