@@ -63,9 +63,11 @@ def commands_of(ranks):
               for asked in ("replay", "rows=by_source", "given,rows=by_source", "given,rows=by_source,replay")),
             *(cuda(SHAPES[0], f"fp8_block128,{asked}", 0, "128 1024 4096") for asked in ("rows=padded", "rows=in_place")),
             cuda(SHAPES[0], "bf16,rows=by_source", 0, "4096"), cuda(SHAPES[0], "bf16,rows=by_source,replay", 0, "4096"),
-            *(cuda(SHAPES[0], f"fp8_block128,{asked}", 24, "128 4096") for asked in ("rows=by_source", "replay")),
+            *(cuda(SHAPES[0], f"fp8_block128,{asked}", 24, "128 1024 4096")
+              for asked in ("rows=by_source", "given,rows=by_source", "replay")),
+            cuda(SHAPES[0], "fp8_block128,given,rows=by_source", 48, "128 1024 4096"),
             *(cuda(SHAPES[0], f"fp8_block128,{rows}results={results}", 0, "128 1024 4096")
-              for rows in ("", "rows=by_source,") for results in ("bf16", "fp8_block128", "nvfp4"))]),
+              for rows in ("", "rows=by_source,") for results in ("bf16", "fp8_block128", "mxfp8", "nvfp4"))]),
         "bench": ("ferry_bench_{}", [f"{bench} --hidden 7168 --experts 256 --top-k 8 {operations} --tokens "
                                   f"{SWEEP.replace(' ', ',')} --baseline --seconds 0.1"]),
         "models": ("ferry_bench_{}_models", [f"{bench} --model all --routing uniform,zipf {operations} "
