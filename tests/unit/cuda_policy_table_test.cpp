@@ -243,6 +243,8 @@ const std::vector<Case> kCombines = {
     {.ranks = 1, .tokens = 8192, .top_k = 3},
     {.ranks = 1, .tokens = 8192, .top_k = 4, .max_blocks = 24},
     {.ranks = 4, .tokens = 4096, .calls = Calls::send},
+    {.ranks = 4, .tokens = 4096, .max_blocks = 24, .calls = Calls::send},
+    {.ranks = 4, .tokens = 4096, .max_blocks = 24, .calls = Calls::send, .order = RowOrder::by_source},
     {.ranks = 4, .tokens = 4096, .calls = Calls::receive},
 };
 
@@ -292,6 +294,8 @@ constexpr const char* kCombineTable = R"(
 1 x 8192 fp8 7168 top-3 | some tokens | 132 blocks: 132 send x 64, from block 0 receive x 128, triggers late
 1 x 8192 fp8 7168 top-4 max 24 | few blocks | 24 blocks: 17 send x 32, from block 17 receive x 32, in place, pipelined
 4 x 4096 fp8 7168 top-8 send | some tokens | 132 blocks: 132 send x 128, from block 0 receive x 1024, triggers late
+4 x 4096 fp8 7168 top-8 max 24 send | few blocks | 24 blocks: 24 send x 32, from block 24 receive x 32, in place, pipelined
+4 x 4096 fp8 7168 top-8 max 24 by_source send | few blocks | 24 blocks: 24 send x 32, from block 0 receive x 32, in place, pipelined, copies rows
 4 x 4096 fp8 7168 top-8 receive | some tokens | 132 blocks: 0 send x 512, from block 0 receive x 128, prefetches, triggers late)";
 
 TEST(CudaPolicyTable, CombineOfH200s) { EXPECT_EQ(combine_table(kCombines), kCombineTable); }

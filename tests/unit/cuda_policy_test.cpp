@@ -42,6 +42,10 @@ class RandomCalls {
     problem.exact = between(0, 1) != 0;
     problem.has_pipeline = between(0, 1) != 0;
     problem.can_pair_blocks = between(0, 1) != 0;
+    problem.may_copy_results = problem.has_pipeline && between(0, 1) != 0;
+    if (between(0, 2) == 0) problem.order = RowOrder::by_source;
+    if (between(0, 2) == 0) problem.result_bytes = problem.hidden;
+    problem.reads_rows_twice = between(0, 3) == 0;
     return problem;
   }
 
@@ -63,7 +67,9 @@ testing::Message said(const DeviceLimits& limits, const Problem& p) {
                             << p.message_bytes << ", groups " << p.groups << ", top_k " << p.top_k
                             << ", local_fraction " << p.local_fraction << ", has_remote_ranks " << p.has_remote_ranks
                             << ", exact " << p.exact << ", has_pipeline " << p.has_pipeline << ", can_pair_blocks "
-                            << p.can_pair_blocks;
+                            << p.can_pair_blocks << ", may_copy_results " << p.may_copy_results << ", order "
+                            << static_cast<int>(p.order) << ", result_bytes " << p.result_bytes << ", reads_rows_twice "
+                            << p.reads_rows_twice;
 }
 
 // Teams are as large as they can be without any of them having two tokens; a block has at most `max_teams`.
@@ -172,16 +178,31 @@ TEST(CudaPolicy, HoldsForAnyDispatch) {
   }
 }
 
+// Results that are one row each are copied by teams of a warp, whose shared memory no sum may need meanwhile.
+void expect_copies(const DeviceLimits& limits, const Problem& problem, const CombinePolicy& policy) {
+  const CombineRoles& roles = policy.roles;
+  EXPECT_TRUE(problem.may_copy_results && (problem.exact || problem.order == RowOrder::by_source));
+  EXPECT_TRUE(roles.pipelined && has_few_blocks(limits));
+  EXPECT_EQ(roles.send_team_threads, kLeastTeamThreads);
+  if (roles.first_receiver != roles.senders) {
+    EXPECT_EQ(roles.first_receiver, 0);
+    EXPECT_EQ(roles.senders, policy.blocks) << "a block does nothing while others copy";
+  }
+  EXPECT_LT(roles.first_receiver, policy.blocks) << "no block sums";
+}
+
 // Each block sends or receives, and both have enough.
 void expect_split_roles(const DeviceLimits& limits, const Problem& problem, const CombinePolicy& policy) {
   const CombineRoles& roles = policy.roles;
-  EXPECT_TRUE(problem.sends && problem.receives && !problem.has_remote_ranks);
+  const bool few = roles.pipelined && has_few_blocks(limits);
+  EXPECT_TRUE(problem.sends && (problem.receives || few) && !problem.has_remote_ranks);
   EXPECT_TRUE(problem.ranks > 1 || roles.pipelined) << "no links to fill";
   EXPECT_EQ(policy.blocks, limits.blocks()) << "blocks are left unused";
+  if (roles.copies_rows) return expect_copies(limits, problem, policy);
   EXPECT_EQ(roles.first_receiver, roles.senders) << "a block does both, or nothing";
   EXPECT_GE(roles.senders, 1);
-  const bool few = roles.pipelined && has_few_blocks(limits);
-  EXPECT_LE(roles.senders, few ? policy.blocks - 1 : 2 * policy.blocks / 3) << "too few blocks are left to receive";
+  const int most = few ? policy.blocks - 1 : 2 * policy.blocks / 3;
+  EXPECT_LE(roles.senders, problem.receives ? most : policy.blocks) << "too few blocks are left to receive";
   EXPECT_TRUE(problem.has_pipeline || !roles.pipelined) << "no such kernel";
   EXPECT_TRUE(roles.pipelined || !problem.has_pipeline || 2 * limits.blocks() > limits.multiprocessors)
       << "blocks are few";
@@ -192,7 +213,7 @@ void expect_split_roles(const DeviceLimits& limits, const Problem& problem, cons
   const std::int64_t teams = std::int64_t{roles.senders} * (kThreads / roles.send_team_threads);
   const double max_bytes =
       combine_regime(limits, problem) == Regime::one_rank ? kMaxBytesSummedOfOneRank : kMaxBytesSummed;
-  const std::int64_t made_at_once = 2 * teams * problem.hidden;
+  const std::int64_t made_at_once = teams * bytes_of_result(problem);
   EXPECT_TRUE(static_cast<double>(made_at_once) <= max_bytes || roles.senders == 1)
       << "more than the links carry at once";
 }

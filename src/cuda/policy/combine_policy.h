@@ -10,7 +10,8 @@
 //   -- every block sends and then sums, from buffers:
 //   remote        a rank is reached by puts                all                               all
 //   some_tokens   otherwise                                all                               all
-// A call that only sends, or only receives, is few_tokens or some_tokens; one of the two columns is empty then.
+// A call that only sends is few_tokens, few_blocks or some_tokens, one that only receives few_tokens or some_tokens;
+// one of the two columns is empty then.
 #pragma once
 
 #include <algorithm>
@@ -204,7 +205,7 @@ constexpr bool copies_rows(const Problem& problem) {
 }
 constexpr CombinePolicy copying_combine(const DeviceLimits& limits, const Problem& problem) {
   const int blocks = limits.blocks();
-  const bool all_copy = turns_to_send(problem) <= kMaxCopiesOfWarp * kMostTeams * blocks;
+  const bool all_copy = !problem.receives || turns_to_send(problem) <= kMaxCopiesOfWarp * kMostTeams * blocks;
   const int by_bytes = static_cast<int>(senders_by_bytes(blocks, problem) + 0.99);
   const int senders = all_copy ? blocks : std::clamp(by_bytes, 1, blocks - 1);
   const int first_receiver = all_copy ? 0 : senders;
@@ -226,13 +227,15 @@ constexpr CombinePolicy few_blocks_combine(const DeviceLimits& limits, const Pro
   if (copies_rows(problem)) return copying_combine(limits, problem);
   const int blocks = limits.blocks();
   const int by_bytes = static_cast<int>(senders_by_bytes(blocks, problem));
-  const ResultSenders senders = senders_of_bytes(problem, kMaxBytesSummed, std::clamp(by_bytes, 1, blocks - 1));
+  const int most_senders = problem.receives ? std::clamp(by_bytes, 1, blocks - 1) : blocks;
+  const ResultSenders senders = senders_of_bytes(problem, kMaxBytesSummed, most_senders);
   return {.blocks = blocks,
           .roles = {.senders = senders.blocks,
                     .first_receiver = senders.blocks,
                     .send_team_threads = senders.threads(),
-                    .receive_team_threads = std::max(
-                        kLeastTeamThreads, warpwise_team_threads_for(blocks - senders.blocks, problem.num_tokens)),
+                    .receive_team_threads =
+                        std::max(kLeastTeamThreads,
+                                 warpwise_team_threads_for(std::max(1, blocks - senders.blocks), problem.num_tokens)),
                     .in_place = true,
                     .pipelined = true},
           .pdl = limits.exclusive};
@@ -240,19 +243,20 @@ constexpr CombinePolicy few_blocks_combine(const DeviceLimits& limits, const Pro
 
 // ---- the choice
 
-constexpr bool splits_roles(const DeviceLimits& limits, const Problem& problem) {
+constexpr bool has_many_results(const DeviceLimits& limits, const Problem& problem) {
   const int blocks = limits.blocks();
-  return problem.sends && problem.receives && !problem.has_remote_ranks && blocks >= 3 &&
+  return problem.sends && !problem.has_remote_ranks && blocks >= 3 &&
          turns_to_send(problem) >= kMinResultsPerBlock * blocks;
 }
 
 constexpr Regime combine_regime(const DeviceLimits& limits, const Problem& problem) {
   if (has_block_for_each(limits, problem)) return Regime::few_tokens;
-  if (splits_roles(limits, problem)) {
+  if (has_many_results(limits, problem)) {
     const bool pipelined = is_pipelined(limits, problem);
     if (pipelined && has_few_blocks(limits)) return Regime::few_blocks;
-    if (problem.ranks > 1) return Regime::many_tokens;
-    if (pipelined && 2.0 * problem.hidden * problem.arrivals >= kMinBytesOfOneRank) return Regime::one_rank;
+    if (problem.receives && problem.ranks > 1) return Regime::many_tokens;
+    if (problem.receives && pipelined && 2.0 * problem.hidden * problem.arrivals >= kMinBytesOfOneRank)
+      return Regime::one_rank;
   }
   return problem.has_remote_ranks ? Regime::remote : Regime::some_tokens;
 }
