@@ -287,7 +287,7 @@ constexpr const char* kCombineTable = R"(
 2 x 4096 fp8 7168 top-8 results of 28672 | many tokens | 132 blocks: 78 send x 128, from block 78 receive x 128, in place, pipelined, triggers late
 4 x 4096 fp8 7168 top-8 results of 7392 | many tokens | 132 blocks: 76 send x 32, from block 76 receive x 128, in place, triggers late
 2 x 4096 fp8 7168 top-8 max 24 results of 7392 | few blocks | 24 blocks: 18 send x 32, from block 18 receive x 32, in place, pipelined
-2 x 4096 fp8 7168 top-8 results of 4048 | many tokens | 132 blocks: 78 send x 64, from block 78 receive x 64, in place, pipelined, triggers late
+2 x 4096 fp8 7168 top-8 results of 4048 | many tokens | 132 blocks: 88 send x 64, from block 88 receive x 128, in place, pipelined, triggers late
 1 x 1 fp8 7168 top-4 | few tokens | 34 blocks: 32 send x 512, from block 32 receive x 1024, in place
 1 x 1024 fp8 7168 top-4 | some tokens | 132 blocks: 132 send x 64, from block 0 receive x 128
 1 x 8192 fp8 7168 top-4 | one rank | 132 blocks: 87 send x 128, from block 87 receive x 64, in place, pipelined, triggers late

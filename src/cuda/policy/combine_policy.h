@@ -28,11 +28,8 @@ namespace ferry::cuda {
 constexpr int results_to_send(const Problem& problem) {
   return problem.sends ? std::max(problem.arrivals, kMinReceivers) : 0;
 }
-// What sizes a team that makes results: the bytes of one. Rows that are read twice want a team as large as bf16's (log:
-// Results in few bits).
 constexpr int bytes_of_result(const Problem& problem) {
-  const bool is_short = problem.result_bytes > 0 && !problem.reads_rows_twice;
-  return is_short ? problem.result_bytes : 2 * std::max(1, problem.hidden);
+  return problem.result_bytes > 0 ? problem.result_bytes : 2 * std::max(1, problem.hidden);
 }
 constexpr int tokens_to_sum(const Problem& problem) { return problem.receives ? std::max(problem.num_tokens, 1) : 0; }
 
@@ -135,13 +132,12 @@ constexpr bool is_pipelined(const DeviceLimits& limits, const Problem& problem) 
 
 // Short rows are summed by smaller teams: a thread has kColumnsOfSumThread columns at least, unless there is only one
 // rank's result, or each token has a warp (log: Large tables and short rows, "smaller teams"; one rank: log, One rank).
-// The shortest results, which have a scale each, are summed by smaller teams, too (log: Results in few bits).
 inline constexpr int kColumnsOfSumThread = 32;
 constexpr int min_sum_threads(const Problem& problem, int receivers) {
   const bool is_short = problem.hidden <= kColumnsOfSumThread * kMinSumThreads;
   if (is_short && problem.num_tokens <= receivers * kMostTeams) return kLeastTeamThreads;
-  const bool has_few_columns = problem.hidden < kColumnsOfSumThread * kMinSumThreads;
-  return problem.ranks == 1 || has_few_columns || problem.reads_rows_twice ? kMinSumThreads / 2 : kMinSumThreads;
+  return problem.ranks == 1 || problem.hidden < kColumnsOfSumThread * kMinSumThreads ? kMinSumThreads / 2
+                                                                                     : kMinSumThreads;
 }
 
 struct ResultSenders {
@@ -150,18 +146,21 @@ struct ResultSenders {
   constexpr int threads() const { return kThreads / teams; }
 };
 // The fewest teams of a block with which at most `max_blocks` blocks make `max_bytes` of results at once.
-constexpr ResultSenders senders_of_bytes(const Problem& problem, double max_bytes, int max_blocks) {
+constexpr ResultSenders senders_of_bytes(const Problem& problem, double max_bytes, int max_blocks,
+                                         int most_teams = kMostTeams) {
   const int wanted = std::max(1, static_cast<int>(max_bytes / bytes_of_result(problem)));
   int teams = 1;
-  while (teams < kMostTeams && max_blocks * teams < wanted) teams *= 2;
+  while (teams < most_teams && max_blocks * teams < wanted) teams *= 2;
   return {std::clamp(wanted / teams, 1, max_blocks), teams};
 }
 
+inline constexpr int kMostTeamsReadingTwice = 8;  // log: Results in few bits
 constexpr CombinePolicy many_tokens_combine(const DeviceLimits& limits, const Problem& problem,
                                             double max_bytes = kMaxBytesSummed) {
   const int blocks = limits.blocks();
   const bool pipelined = is_pipelined(limits, problem);
-  const ResultSenders senders = senders_of_bytes(problem, max_bytes, 2 * blocks / 3);
+  const int most_teams = problem.reads_rows_twice ? kMostTeamsReadingTwice : kMostTeams;
+  const ResultSenders senders = senders_of_bytes(problem, max_bytes, 2 * blocks / 3, most_teams);
   const int receivers = blocks - senders.blocks;
   return {.blocks = blocks,
           .roles = {.senders = senders.blocks,
