@@ -229,8 +229,28 @@ TEST(CudaPolicyRules, ManyWordsOfScalesAreStoredLast) {
   EXPECT_FALSE(last(4, 128, 56, 7392, 24));
   Problem problem = problem_of(4096, 2);
   problem.scale_words = 56;
+  EXPECT_TRUE(stores_scales_last(limits_of(2), problem, 1));
+  for (const RowOrder order : {RowOrder::by_source, RowOrder::padded, RowOrder::in_place}) {
+    problem.order = order;
+    EXPECT_FALSE(stores_scales_last(limits_of(2), problem, 1)) << "the kernel knows rows by_expert";
+  }
+  problem.order = RowOrder::by_expert;
   problem.receives = false;
   EXPECT_FALSE(stores_scales_last(limits_of(2), problem, 1)) << "nothing is laid out";
+}
+
+TEST(CudaPolicyRules, EachOrderWritesItsRows) {
+  Problem problem = problem_of(64, 2);  // top-8: nearly every token goes to both ranks
+  EXPECT_DOUBLE_EQ(written_rows(problem), 8);
+  EXPECT_DOUBLE_EQ(combined_rows(problem), 8);
+  problem.order = RowOrder::padded;
+  EXPECT_DOUBLE_EQ(written_rows(problem), 8);
+  problem.order = RowOrder::by_source;
+  EXPECT_NEAR(written_rows(problem), 2, 0.01) << "one for each rank";
+  EXPECT_NEAR(combined_rows(problem), 2, 0.01);
+  problem.order = RowOrder::in_place;
+  EXPECT_DOUBLE_EQ(written_rows(problem), 0) << "they lie where they came";
+  EXPECT_DOUBLE_EQ(combined_rows(problem), 8);
 }
 
 // ---- details of a combine

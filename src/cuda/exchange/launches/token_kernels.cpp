@@ -117,15 +117,14 @@ void TokenKernels::launch_dispatch(const Ticket& ticket, const std::uint8_t* mas
     kernels.receive.receive(params, launch.policy, state_.stream());
     pad_masked(ticket, masked, out);
   } else {
-    // The scales kernel finds a row's message by its src_info, and knows rows by_expert.
-    const bool scales_follow = launch.scales_follow && out != nullptr && order == RowOrder::by_expert &&
-                               params.out.stores_scales && out->src_info != nullptr;
+    const bool scales_follow =
+        launch.scales_follow && out != nullptr && params.out.stores_scales && out->src_info != nullptr;
     if (scales_follow) params.out.stores_scales = false;
     const DispatchLauncher& launcher = which == DispatchKernel::given_rows ? kernels.given_rows : kernels.dispatch;
     launcher.launch(params, launch.policy, state_.stream());
     pad_masked(ticket, masked, out);
     if (scales_follow) launch_scales_kernel(*out);
-    if (in != nullptr && !lists_and_lays_out(params) && state_.plan().map.has_token_lists())
+    if (in != nullptr && !launch.lists_tokens && state_.plan().map.has_token_lists())
       kernels.receive.list_tokens({params.plan, params.links, in->args.num_tokens, state_.counters().bytes},
                                   launch.policy, state_.stream());
   }

@@ -140,9 +140,9 @@ DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, DispatchKerne
   launch.parts_per_routing_block = parts_per_routing_block(problem, std::max(1, roles.table_blocks()));
   launch.scales_follow = stores_scales_last(most, problem, launch.policy.thread_blocks());
   const int teams = halves.sends ? kThreads / roles.send_team_threads : 0;
-  const bool is_whole_by_source = halves.sends && halves.receives && order == RowOrder::by_source;
-  launch.block_bytes = static_cast<std::uint32_t>(is_whole_by_source ? by_source_shared_bytes(plan_, teams)
-                                                                     : dispatch_shared_bytes(plan_, teams));
+  launch.lists_tokens = halves.sends && halves.receives && order == RowOrder::by_source;
+  launch.block_bytes = static_cast<std::uint32_t>(launch.lists_tokens ? by_source_shared_bytes(plan_, teams)
+                                                                      : dispatch_shared_bytes(plan_, teams));
   return launch;
 }
 

@@ -46,6 +46,7 @@ struct DispatchLaunch {
   int parts;
   int parts_per_routing_block;
   std::uint32_t block_bytes;
+  bool lists_tokens;   // a whole dispatch of rows by_source: one kernel, which also makes the token lists
   bool scales_follow;  // the scales kernel stores the scales instead of the dispatch kernel
 };
 

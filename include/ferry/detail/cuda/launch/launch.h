@@ -134,7 +134,7 @@ void launch_pad_masked(const PadMaskedParams& params, int most_blocks, cudaStrea
 // Shared memory of a block in whole lines: a fixed part, and the largest that one of its roles needs. `teams` teams of
 // the block send.
 std::size_t dispatch_shared_bytes(const Plan& plan, int teams);
-std::size_t by_source_shared_bytes(const Plan& plan, int teams);  // of a kernel that lists_and_lays_out
+std::size_t by_source_shared_bytes(const Plan& plan, int teams);  // of a whole dispatch, which lists tokens
 std::size_t combine_shared_bytes(const Plan& plan);
 std::size_t combine_pipeline_bytes();  // of the pipelined combine, for any plan
 // How many teams of a block have a buffer for messages (or results): a power of two, up to kMostTeams.

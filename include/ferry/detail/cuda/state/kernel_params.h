@@ -59,11 +59,6 @@ struct DispatchParams {
   HandleCheck replay;               // sends: its handle, where no kernel ahead has checked it
 };
 
-// A whole dispatch of rows by_source: one kernel, which also makes the token lists.
-inline bool lists_and_lays_out(const DispatchParams& p) {
-  return p.sends && p.receives && p.out.order == RowOrder::by_source;
-}
-
 // Shared memory of a receiving block: row starts, and by_source the first rows of all sources.
 FERRY_HD inline int place_words(const Plan& plan) { return row_start_words(plan) + plan.shape.ranks + 1; }
 
