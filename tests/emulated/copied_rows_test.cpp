@@ -11,13 +11,14 @@
 namespace ferry::test {
 namespace {
 
-// Rows of a part of a piece, of whole pieces, of more pieces than a warp has stages. Few tokens have several warps
-// each; of many a warp has pieces of several rows on their way, and some blocks copy while others sum.
+// Rows of a part of a piece, of whole pieces, of more pieces than a warp has stages, or lanes. Few tokens have several
+// warps each; of many a warp has pieces of several rows on their way, and some blocks copy while others sum.
 struct Size {
   int hidden;
   int tokens;
 };
-constexpr Size kSizes[] = {{32, 12}, {8224, 12}, {1024, 48}, {2080, 48}, {8224, 48}, {32, 270}, {2080, 270}};
+constexpr Size kSizes[] = {{32, 12},   {8224, 12}, {33'824, 12}, {1024, 48},
+                           {2080, 48}, {8224, 48}, {32, 270},    {2080, 270}};
 
 class CopiedRows : public testing::Test {
  protected:
@@ -37,7 +38,6 @@ class CopiedRows : public testing::Test {
     settings.options = conformance::options_for("bf16", reduction);
     settings.options.concurrent = 2;
     settings.num_rounds = 5;
-    settings.abandons = 0;
     settings.routings = {"uniform", "ragged", "zipf"};
     if (reduction == Reduction::by_rank) {
       settings.options.row_orders = {RowOrder::by_expert, RowOrder::by_source};

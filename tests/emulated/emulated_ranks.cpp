@@ -36,6 +36,11 @@ void enqueue_round(Exchange& exchange, const SessionRound& round, DeviceRound& m
 
 }  // namespace
 
+void check_round(const SessionRound& round, int /*rank*/, const conformance::RankRound& got) {
+  got.check_rows();
+  if (round.fate == Fate::combined) got.check_tokens();
+}
+
 EmulatedRanks::EmulatedRanks(const Shape& shape, const ExchangeOptions& options, const emulated::Gpus& gpus,
                              EmulatedReach reach) {
   emulated::set_gpus(gpus);
@@ -62,7 +67,8 @@ EmulatedRanks::~EmulatedRanks() {
   emulated::reset({});
 }
 
-void EmulatedRanks::run(const std::vector<SessionRound>& rounds, const emulated::MachineSettings& machine) {
+void EmulatedRanks::run(const std::vector<SessionRound>& rounds, const emulated::MachineSettings& machine,
+                        const RoundCheck& check) {
   std::vector<std::vector<std::unique_ptr<DeviceRound>>> memory(rounds.size());
   for (std::size_t i = 0; i < rounds.size(); ++i)
     for (std::size_t rank = 0; rank < exchanges_.size(); ++rank) {
@@ -80,10 +86,9 @@ void EmulatedRanks::run(const std::vector<SessionRound>& rounds, const emulated:
   }
   finish();
   for (std::size_t i = 0; i < rounds.size(); ++i)
-    for (const std::unique_ptr<DeviceRound>& each : memory[i]) {
-      each->fetch();
-      each->host.check_rows();
-      if (rounds[i].fate == Fate::combined) each->host.check_tokens();
+    for (std::size_t rank = 0; rank < memory[i].size(); ++rank) {
+      memory[i][rank]->fetch();
+      check(rounds[i], static_cast<int>(rank), memory[i][rank]->host);
     }
 }
 

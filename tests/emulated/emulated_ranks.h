@@ -29,6 +29,11 @@ enum class EmulatedReach {
   late_puts
 };  // by stores; at an odd distance by puts that arrive late (late_world.h)
 
+// What became of a round at one rank; the outputs are on the host.
+using RoundCheck = std::function<void(const SessionRound& round, int rank, const conformance::RankRound& got)>;
+// All outputs are the oracle's.
+void check_round(const SessionRound& round, int rank, const conformance::RankRound& got);
+
 class EmulatedRanks {
  public:
   EmulatedRanks(const Shape& shape, const ExchangeOptions& options, const emulated::Gpus& gpus = {},
@@ -43,7 +48,8 @@ class EmulatedRanks {
   // Enqueues the rounds of all ranks, lets the machine run them in the order that the seed chooses, and checks what
   // came out. Rounds follow each other without the host, so a rank may be ahead of another one. Throws
   // conformance::Failure, and std::runtime_error for what the machine found.
-  void run(const std::vector<SessionRound>& rounds, const emulated::MachineSettings& machine);
+  void run(const std::vector<SessionRound>& rounds, const emulated::MachineSettings& machine,
+           const RoundCheck& check = check_round);
   // Runs what was enqueued. Throws std::runtime_error for what the machine found.
   void finish();
 

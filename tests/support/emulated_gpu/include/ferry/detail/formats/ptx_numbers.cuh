@@ -54,7 +54,16 @@ inline std::uint32_t two_bf16(float first, float second) {
 inline std::uint32_t two_f16(float first, float second) {
   return in_software::to_f16(first) | in_software::to_f16(second) << 16;
 }
-inline float reciprocal_estimate(float x) { return 1.0f / x; }
+// Subnormal numbers are zeros, and some estimates are one unit of the last place away.
+inline float reciprocal_estimate(float x) {
+  constexpr float kLeast = 0x1p-126f;
+  if (std::fabs(x) < kLeast) return std::copysign(INFINITY, x);
+  const float nearest = 1.0f / x;
+  if (std::fabs(nearest) < kLeast) return std::copysign(0.0f, x);
+  const std::uint32_t mantissa = in_software::bits_of(x) & 0x7fffffu;
+  if (!std::isfinite(nearest) || mantissa == 0 || mantissa == 0x7fffffu) return nearest;
+  return std::nextafter(nearest, mantissa % 3 == 0 ? 0.0f : mantissa % 3 == 1 ? nearest : 2.0f * nearest);
+}
 inline float power_of_two_estimate(float x) { return std::exp2(x); }
 inline float larger_or_nan(float a, float b) { return std::isnan(a) || std::isnan(b) ? NAN : std::fmax(a, b); }
 inline float smaller_or_nan(float a, float b) { return std::isnan(a) || std::isnan(b) ? NAN : std::fmin(a, b); }
