@@ -81,7 +81,7 @@ class ResultSender {
         ops_(ops),
         rows_(rows),
         bytes_sent_(bytes_sent),
-        copies_(warp_stages(g.pipeline())) {}
+        copies_(g.pipeline()) {}
 
   // Relies on I8 and I18, as cpu::send_results. `start` is of the first position of `block`. Calls `between` after
   // every position of the sequence.

@@ -18,8 +18,8 @@ namespace ferry::cuda {
 // several rows share one.
 class ResultCopies {
  public:
-  // `stages`: of this warp, in the room of its pipeline.
-  __device__ explicit ResultCopies(uint4* stages) : stages_(stages) {}
+  // `pipeline`: the block's, whose stages the pieces take.
+  __device__ explicit ResultCopies(std::byte* pipeline) : stages_(warp_stages(pipeline)) {}
 
   // Copies `bytes` from `from` to `to`, and then releases `signal`; both may end in a later call, with finish() at the
   // latest. All lanes call it. Addresses and bytes are multiples of 16.
@@ -109,7 +109,7 @@ class ResultCopies {
 
 // Of a kernel that copies no rows.
 struct NoRowCopies {
-  __device__ explicit NoRowCopies(uint4*) {}
+  __device__ explicit NoRowCopies(std::byte*) {}
   __device__ void finish(Epoch) const {}
 };
 
