@@ -191,13 +191,16 @@ TEST_P(ExtremeResults, AreThoseOfCpuRanksBySmallTeams) {
   compare_seeds(21, {});
 }
 
-constexpr const char* kFormats[] = {"bf16",  "f16",        "f32",        "fp8_block128", "fp8_block128_ue8m0",
-                                    "mxfp8", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4",        "nvfp4"};
+std::vector<const char*> format_names() {
+  std::vector<const char*> names;
+  for (const AnyFormat& format : result_formats()) names.push_back(format.name());
+  return names;
+}
 std::string name_of(Sums sums) {
   return sums == Sums::by_rank ? "_by_rank" : sums == Sums::exact ? "_exact" : "_unreduced";
 }
 INSTANTIATE_TEST_SUITE_P(Formats, ExtremeResults,
-                         testing::Combine(testing::ValuesIn(kFormats),
+                         testing::Combine(testing::ValuesIn(format_names()),
                                           testing::Values(Sums::by_rank, Sums::exact, Sums::unreduced)),
                          [](const auto& each) {
                            return std::string(std::get<0>(each.param)) + name_of(std::get<1>(each.param));
