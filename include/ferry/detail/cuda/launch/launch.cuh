@@ -114,13 +114,12 @@ inline constexpr bool kMayCopyResults = std::is_same_v<Results, Bf16>;
 // All kernels of a combine, without and with pipeline. Returns the blocks of a multiprocessor.
 template <DeviceFabric F, bool kIsKept, TokenFormat Results>
 int prepare_combine(int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
-  const int blocks = prepare_kernel(&combine_kernel<F, kIsKept, OpsOfResults<Results>>, threads, shared_bytes);
+  int blocks = prepare_kernel(&combine_kernel<F, kIsKept, OpsOfResults<Results>>, threads, shared_bytes);
+  const auto prepare = [&](auto kernel) { blocks = std::min(blocks, prepare_kernel(kernel, threads, pipeline_bytes)); };
   if constexpr (!F::kHasRemoteRanks)
     if (pipeline_bytes != 0) {
-      if constexpr (kMayCopyResults<Results>)
-        prepare_kernel(&combine_kernel<F, kIsKept, ResultCopyOps>, threads, pipeline_bytes);
-      return std::min(
-          blocks, prepare_kernel(&combine_kernel<F, kIsKept, OpsOfResults<Results, true>>, threads, pipeline_bytes));
+      prepare(&combine_kernel<F, kIsKept, OpsOfResults<Results, true>>);
+      if constexpr (kMayCopyResults<Results>) prepare(&combine_kernel<F, kIsKept, ResultCopyOps>);
     }
   return blocks;
 }

@@ -118,5 +118,6 @@ struct ResultCopyOps : TeamOpsOf<true> {
   static constexpr bool kCopiesRows = true;
   __device__ static ResultCopyOps of_block(std::uint32_t*) { return {}; }
 };
+static_assert(ResultOps<ResultCopyOps, SyncedTeam> && RowOps<ResultCopyOps, WarpwiseTeam>);
 
 }  // namespace ferry::cuda
