@@ -196,7 +196,7 @@ constexpr double senders_by_bytes(int blocks, const Problem& problem) {
 }
 
 // Results that are one row each, with weight 1, are copied (row_copies.cuh). Up to so many for each warp of all blocks,
-// all blocks copy and then all sum: with more, links and sums are to be busy at the same time.
+// all blocks copy and then all sum. With more, some blocks sum while the others keep the links busy.
 //   log, Few blocks, "Copied results"
 inline constexpr int kMaxCopiesOfWarp = 8;
 constexpr bool copies_rows(const Problem& problem) {
@@ -205,10 +205,10 @@ constexpr bool copies_rows(const Problem& problem) {
 constexpr CombinePolicy copying_combine(const DeviceLimits& limits, const Problem& problem) {
   const int blocks = limits.blocks();
   const bool all_copy = !problem.receives || turns_to_send(problem) <= kMaxCopiesOfWarp * kMostTeams * blocks;
-  const int by_bytes = static_cast<int>(senders_by_bytes(blocks, problem) + 0.99);
+  const int by_bytes = static_cast<int>(senders_by_bytes(blocks, problem)) + 1;
   const int senders = all_copy ? blocks : std::clamp(by_bytes, 1, blocks - 1);
   const int first_receiver = all_copy ? 0 : senders;
-  // A token's few warps wait for its results together, so it has twice as many where few tokens are summed at once.
+  // All blocks sum at once, so a token may have twice as many warps.
   const int tokens = all_copy ? problem.num_tokens / 2 : problem.num_tokens;
   return {.blocks = blocks,
           .roles = {.senders = senders,
