@@ -3,7 +3,7 @@
 // without a graph. Prints one JSON line per number of tokens, with the floor, the bound and the SM-time of each
 // operation (docs/lab/measuring.md). Never checks results.
 //
-//   cuda_bench [--speeds=WIRE,LATENCY,COPIES] RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS N[/MAX] [N[/MAX] ...]
+//   cuda_bench [--speeds=WIRE,LATENCY,COPIES] RANKS HIDDEN TOP_K EXPERTS FORMAT BLOCKS[/BLOCKS] N[/MAX] [N[/MAX] ...]
 //
 // --speeds: those of the machine, as a line of an earlier run says them (GB/s, us, GB/s), in place of measuring them,
 //   which takes ten seconds; "none": no floors and bounds.
@@ -12,7 +12,8 @@
 //   replay        dispatches are given the handle of an earlier one
 //   rows=ORDER    by_expert, by_source, padded or in_place
 //   results=NAME  the format in which results travel
-// MAX_BLOCKS 0: no limit. MAX: max_tokens of the exchange; N if it is left out.
+// BLOCKS: max_blocks of the calls, and behind a slash that of the second halves of split calls. 0: no limit.
+// MAX: max_tokens of the exchange; N if it is left out.
 #include <cuda_runtime_api.h>
 
 #include <fmt/core.h>
@@ -64,6 +65,7 @@ struct Settings {
   RowOrder rows = RowOrder::by_expert;
   AnyFormat results = format_named("bf16");
   int max_blocks = 0;
+  int wait_blocks = 0;                   // of the second halves of split calls
   std::optional<app::GpuSpeeds> speeds;  // nothing: no floors and bounds
 };
 
@@ -243,7 +245,7 @@ void read_format(Settings& settings, std::string_view words) {
 }
 
 struct Times {
-  float dispatch = 0, pair = 0, split = 0;
+  float dispatch = 0, pair = 0, split_dispatch = 0, split_pair = 0;
   HostTimes host;
 };
 
@@ -251,12 +253,13 @@ void print_line(const Settings& settings, const Shape& shape, int n, const Times
   fmt::print(
       "{{\"n\": {}, \"max_tokens\": {}, \"hidden\": {}, \"top_k\": {}, \"experts\": {}, \"ranks\": {}, "
       "\"format\": \"{}\", \"given\": {}, \"replay\": {}, \"rows\": \"{}\", \"results\": \"{}\", \"max_blocks\": {}, "
-      "\"dispatch_us\": {:.2f}, \"pair_us\": {:.2f}, \"combine_us\": {:.2f}, \"split_pair_us\": {:.2f}, "
+      "\"wait_blocks\": {}, \"dispatch_us\": {:.2f}, \"pair_us\": {:.2f}, \"combine_us\": {:.2f}, "
+      "\"split_dispatch_us\": {:.2f}, \"split_pair_us\": {:.2f}, "
       "\"host_dispatch_us\": {:.2f}, \"host_combine_us\": {:.2f}{}}}\n",
       n, shape.max_tokens, shape.hidden, shape.top_k, shape.experts, shape.ranks, settings.format.name(),
       settings.given, settings.replay, to_string(settings.rows), settings.results.name(), settings.max_blocks,
-      times.dispatch, times.pair, times.pair - times.dispatch, times.split, times.host.dispatch, times.host.combine,
-      more);
+      settings.wait_blocks, times.dispatch, times.pair, times.pair - times.dispatch, times.split_dispatch,
+      times.split_pair, times.host.dispatch, times.host.combine, more);
   std::fflush(stdout);
 }
 
@@ -296,11 +299,16 @@ void run_rank(World& world, const Settings& settings, int n, int max_tokens) {
     dispatch();
     combine();
   };
-  const auto in_halves = [&] {
+  CallOptions wait = call;
+  wait.max_blocks = settings.wait_blocks;
+  const auto dispatch_in_halves = [&] {
     exchange.dispatch_async(tensors.in, call);
-    exchange.dispatch_wait(tensors.out, call);
+    exchange.dispatch_wait(tensors.out, wait);
+  };
+  const auto in_halves = [&] {
+    dispatch_in_halves();
     exchange.combine_async(tensors.rows, call);
-    exchange.combine_wait(tensors.sums, call);
+    exchange.combine_wait(tensors.sums, wait);
   };
   const auto time = [&](const std::function<void()>& round) {
     return slowest_median(world, time_chain(world, stream, chain_of(n), round));
@@ -308,7 +316,8 @@ void run_rank(World& world, const Settings& settings, int n, int max_tokens) {
   Times times;
   times.dispatch = time(dispatch);
   times.pair = time(pair);
-  times.split = time(in_halves);
+  times.split_dispatch = time(dispatch_in_halves);
+  times.split_pair = time(in_halves);
   times.host = time_host(world, stream, dispatch, combine);
   const app::Kernels kernels{app::time_kernels(world, stream, dispatch), app::time_kernels(world, stream, pair)};
   const app::GpuBytes bytes = bytes_of(world, case_of(settings, n), tensors.ids);
@@ -329,7 +338,7 @@ int main(int argc, char** argv) {
   }
   if (argc < 8) {
     std::fprintf(stderr,
-                 "usage: cuda_bench [--speeds=WIRE,LATENCY,COPIES] RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS "
+                 "usage: cuda_bench [--speeds=WIRE,LATENCY,COPIES] RANKS HIDDEN TOP_K EXPERTS FORMAT BLOCKS[/BLOCKS] "
                  "N[/MAX] [N[/MAX] ...]\n");
     return 2;
   }
@@ -338,6 +347,8 @@ int main(int argc, char** argv) {
     settings.shape = {std::atoi(argv[1]), std::atoi(argv[4]), std::atoi(argv[3]), 1, std::atoi(argv[2])};
     read_format(settings, argv[5]);
     settings.max_blocks = std::atoi(argv[6]);
+    const char* wait_blocks = std::strchr(argv[6], '/');
+    settings.wait_blocks = wait_blocks == nullptr ? settings.max_blocks : std::atoi(wait_blocks + 1);
     settings.speeds =
         given_speeds != nullptr ? app::speeds_named(given_speeds) : app::measured_speeds(settings.shape.ranks);
     for (int arg = 7; arg < argc; ++arg) {

@@ -66,6 +66,8 @@ def commands_of(ranks):
             *(cuda(SHAPES[0], f"fp8_block128,{asked}", 24, "128 1024 4096")
               for asked in ("rows=by_source", "given,rows=by_source", "replay")),
             cuda(SHAPES[0], "fp8_block128,given,rows=by_source", 48, "128 1024 4096"),
+            *(cuda(SHAPES[0], asked, "24/0", "128 1024 4096")  # the second halves take the whole GPU
+              for asked in ("fp8_block128,given,rows=by_source", "fp8_block128")),
             *(cuda(SHAPES[0], f"fp8_block128,{rows}results={results}", 0, "128 1024 4096")
               for rows in ("", "rows=by_source,") for results in ("bf16", "fp8_block128", "mxfp8", "nvfp4"))]),
         "bench": ("ferry_bench_{}", [f"{bench} --hidden 7168 --experts 256 --top-k 8 {operations} --tokens "

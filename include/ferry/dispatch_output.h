@@ -73,7 +73,8 @@ struct DispatchOutput {
 
 // Where messages arrive, for rows that are in_place: memory of the exchange, on the rank's device. The slot of a row,
 // DispatchOutput::gather, counts the slots of all copies. Which copy a dispatch uses changes, also in a captured graph;
-// the view does not. What a dispatch left in its copy is valid until this rank's next dispatch begins, in stream order.
+// the view does not. What a dispatch left in its copy is valid until this rank's next dispatch begins, in stream order;
+// with 4 copies (ExchangeOptions::message_copies) until the third next.
 struct ArrivalSlots {
   ConstTensor payload{};  // u8 [copies, R, T, payload_row_bytes], or bf16 [copies, R, T, hidden]; with skip_a2a R is 1
   ConstTensor scales{};   // [copies, R, T, scales_per_row], in column order, whatever the layout of rows; bf16: none

@@ -11,6 +11,7 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct Launchers;
 enum class Reduction : std::uint8_t {
   by_rank,  // an expert rank sums its rows of a token and sends one partial; weights are given to dispatch
   exact,    // every row travels; weights are given to combine; unreduced output is possible
+  either,   // each combine says which (CombineInput::reduction). Memory is that of exact
 };
 const char* to_string(Reduction reduction);
 
@@ -78,7 +80,10 @@ struct ExchangeOptions {
   // Further formats, of which each dispatch may take one (DispatchInput::format): at most kMostFormats - 1. A message
   // slot holds a message of any. A CompiledExchange refuses them.
   std::vector<DispatchFormat> more_formats{};
-  RowOrders row_orders = kUsualRowOrders;                 // which of them a dispatch may ask for
+  RowOrders row_orders = kUsualRowOrders;  // which of them a dispatch may ask for
+  // Copies of the slots where messages arrive: 2 or 4. Rows in_place are valid until this rank's next dispatch begins;
+  // with 4 until the third next.
+  int message_copies = 2;
   int concurrent = 1;                                     // exchanges that run at the same time on these ranks
   RankMask mask{};                                        // ranks that take no part
   std::chrono::milliseconds deadline = kDefaultDeadline;  // of every wait in a call, unless the call gives its own
@@ -112,8 +117,9 @@ struct DispatchInput {
   // rows may start anywhere, and are copied fastest from multiples of 16 bytes. Ranks may differ.
   ConstTensor tokens{};
   ConstTensor topk_ids{};  // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
-  // f32, bf16 or f16 [n, K], contiguous; by_rank only; not given: 1. Widened to float32 at once, on GPUs by a kernel of
-  // its own.
+  // f32, bf16 or f16 [n, K], contiguous; not with exact; not given: 1. With either they count for combines by_rank, and
+  // come out with rows (DispatchOutput::row_weights, row_topk_weights). Widened to float32 at once, on GPUs by a kernel
+  // of its own.
   ConstTensor topk_weights{};
   // One value, finite and > 0; null: 1. A format that uses it (nvfp4) needs the same value on all ranks; with encoded
   // tokens it is the value that they were encoded with. CPU ranks compare the values, except in a dispatch that is
@@ -121,7 +127,7 @@ struct DispatchInput {
   // moved: the rows are wrong, the dispatch has no combine, and the exchange goes on with another dispatch. GPU ranks
   // check the bounds only.
   const float* input_scale = nullptr;
-  // by_rank: called as router_weight(context, token, k) in place of topk_weights.
+  // Not with exact: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
   // In place of ids. Give as many tokens as the handle's dispatch had: token i goes to the rows to which that dispatch
@@ -176,6 +182,10 @@ struct CombineInput {
   // Called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
+  // Only where the exchange's reduction is either: by_rank or exact. Not given: the exchange's, or by_rank. Rows
+  // by_source are sums, so with them it is by_rank. All ranks of a combine say the same; with a handle, ranks that
+  // differ are told so, else the sums mean nothing.
+  std::optional<Reduction> reduction{};
   // The handle of the dispatch whose rows go back: any dispatch, any number of times. by_rank uses the weights of that
   // dispatch. Without a handle the rows of the newest dispatch go back, once; if that dispatch was given a handle,
   // combine needs it, too.

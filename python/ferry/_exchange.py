@@ -61,9 +61,9 @@ class Exchange:
                  format: str | Format = "bf16", reduction: str = "by_rank", tiled_scales: bool = False,
                  expert_alignment: int = 0, fused_shared_expert: bool = False, skip_a2a: bool = False,
                  allreduce_world_size: int = 1, result_format: str | Format = "bf16", late_weights: bool = False,
-                 returns_weights: bool = False, dynamic_scales: bool = False,
-                 more_formats: Iterable[str | Format | dict[str, Any]] = (),
-                 row_orders: str | Iterable[str] | None = None, concurrent: int = 1, mask: Iterable[int] = (),
+                 returns_weights: bool = False, dynamic_scales: bool = False, message_copies: int = 2,
+                 more_formats: Iterable[str | Format | dict[str, Any]] = (), concurrent: int = 1,
+                 row_orders: str | Iterable[str] | None = None, mask: Iterable[int] = (),
                  deadline: float | None = None, set_up_deadline: float | None = None, workers: int = 1,
                  reserve_sms: int = 0, short_handles: bool = False, allocate: Allocate | None = None) -> None:
         given = {name: value for name, value in locals().items()
@@ -154,7 +154,7 @@ class Exchange:
 
         tokens        bf16, f16 or f32 [n, hidden], columns contiguous; or u8 [n, payload_row_bytes]: encoded already
         topk_ids      i32 or i64 [n, K], contiguous, distinct in a token; -1 is no expert
-        topk_weights  f32, bf16 or f16 [n, K]; reduction by_rank only; None: 1
+        topk_weights  f32, bf16 or f16 [n, K]; not with reduction exact; None: 1
         handle        in place of ids: the routing of an earlier dispatch of as many tokens
         outputs       arrays to fill (allocate_outputs, or `arrays` of earlier Arrivals); None: new ones, with as many
                       rows as came, or as row_capacity says
@@ -215,14 +215,14 @@ class Exchange:
 
         rows              bf16, f16 or f32 [at least as many as Arrivals.rows, hidden], columns contiguous
         out               where the sums go; None: a new array, of `dtype`, or of the type of rows
-        unreduced         reduction exact: [n, K, hidden], a missing k as zeros
+        unreduced         of a combine that is exact: [n, K, hidden], a missing k as zeros
         topk_weights_out  f32 [n, K]: takes what row_topk_weights of the ranks sent home (returns_weights)
         waited_ns         i64 [R]: the nanoseconds that this combine waited for each rank are added to it
         epilogue          a hook that takes the unrounded sums: none are written or returned. epilogue_context: its own
         deadline          seconds of each wait; None: the exchange's
         more              topk_weights, router_weight (a hook in place of them), router_weight_context, handle, bias (up
-                          to two arrays), sum_order, apply_weights, row_topk_weights, src_info: ferry::CombineInput
-                          (include/ferry/exchange.h) says what each is
+                          to two arrays), sum_order, apply_weights, reduction (by_rank or exact, where the exchange's
+                          is either), row_topk_weights, src_info: ferry::CombineInput (include/ferry/exchange.h)
 
         Without a handle the rows of the newest dispatch go back, once. Raises as dispatch.
         """
@@ -277,9 +277,9 @@ class Exchange:
     def arrival_slots(self, format: int | str | Format = 0) -> dict[str, Array]:
         """Where messages arrive, for rows in_place (`gather`): payload [copies, R, T, ...], scales, global_scales.
 
-        Views of memory of the exchange, which they keep alive. What a dispatch left there is valid until this rank's
-        next dispatch. bf16 comes as uint16. On a GPU they are of the framework of the newest call, torch's with its own
-        bf16; without one, anything that takes DLPack may have them. Nothing may be written there.
+        Views of the exchange's memory, which they keep alive, to be read only. What a dispatch left there is valid until
+        this rank's next dispatch, with message_copies=4 until the third next. bf16 comes as uint16. On a GPU they are
+        of the framework of the newest call, torch's with its own bf16; without one, anything may take them by DLPack.
         """
         names = ("payload", "scales", "global_scales")
         views = self._core.arrival_slots(self._framework == "torch", self._formats.number(format))

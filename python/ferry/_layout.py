@@ -10,13 +10,13 @@ from ._errors import InvalidArgument
 from ._outputs import number_of
 from .formats import Format
 
-_WHOLE = ("expert_alignment", "allreduce_world_size", "concurrent", "workers", "reserve_sms")
+_WHOLE = ("expert_alignment", "allreduce_world_size", "message_copies", "concurrent", "workers", "reserve_sms")
 _TEXTS = {"format": "text, or a Format", "result_format": "text, or a Format", "reduction": "text"}
 _OF_A_FORMAT = ("format", "tiled_scales", "expert_alignment", "dynamic_scales")
 _SECONDS = ("deadline", "set_up_deadline")
 _NAMES = ("format", "more_formats", "reduction", "tiled_scales", "expert_alignment", "fused_shared_expert", "skip_a2a",
           "allreduce_world_size", "result_format", "late_weights", "returns_weights", "dynamic_scales", "row_orders",
-          "concurrent", "mask", "deadline", "set_up_deadline", "workers", "reserve_sms", "short_handles")
+          "message_copies", "concurrent", "mask", "deadline", "set_up_deadline", "workers", "reserve_sms", "short_handles")
 
 
 def options_of(given: dict[str, Any], ranks: int) -> _ferry.Options:

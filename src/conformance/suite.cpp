@@ -24,6 +24,7 @@ const std::vector<Case>& all_cases() {
     add_option_cases(list);
     add_weight_cases(list);
     add_returned_weight_cases(list);
+    add_reduction_cases(list);
     add_counts_cases(list);
     add_format_cases(list);
     add_refusal_cases(list);

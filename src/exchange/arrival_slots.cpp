@@ -8,7 +8,7 @@ namespace ferry {
 ArrivalSlots make_arrival_slots(const std::byte* first, std::size_t slot_bytes, const Shape& shape,
                                 const RowLayout& layout, const ExchangeOptions& options) {
   const auto view = [&](const std::byte* at, DType dtype, std::int64_t columns) {
-    ConstTensor tensor(at, dtype, {2, layout.sources, shape.max_tokens, columns});
+    ConstTensor tensor(at, dtype, {options.message_copies, layout.sources, shape.max_tokens, columns});
     std::int64_t stride = static_cast<std::int64_t>(slot_bytes / size_of(dtype));
     for (int axis = 2; axis >= 0; stride *= tensor.shape[axis--]) tensor.strides[axis] = stride;
     return tensor;

@@ -25,7 +25,9 @@ Front& alive(const std::unique_ptr<Front>& front) {
 
 }  // namespace
 
-const char* to_string(Reduction reduction) { return reduction == Reduction::exact ? "exact" : "by_rank"; }
+const char* to_string(Reduction reduction) {
+  return reduction == Reduction::by_rank ? "by_rank" : reduction == Reduction::exact ? "exact" : "either";
+}
 
 Exchange::Exchange(World& world, const Shape& shape, const ExchangeOptions& options)
     : Exchange(world, shape, options, nullptr) {}

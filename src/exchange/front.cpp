@@ -200,7 +200,8 @@ CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticke
   const std::uint32_t num_rows = in.handle ? std::min(facts.num_rows, facts.row_room) : steps_->num_rows();
   CombineArgs args = check_combine_input(call_context(), in, ticket.num_tokens, num_rows);
   if (takes_host_memory_) args.weights = combine_weights_.widened(in.topk_weights, args.weights);
-  check_late_weights(call_context(), in, ticket);
+  take_reduction(call_context(), args, ticket);
+  check_late_weights(call_context(), in, args, ticket);
   check_row_weights(call_context(), in, ticket, num_rows, args);
   steps_->check_combine_input(call_context(), ticket, in, args);
   args.shared_begin = ticket.shared.begin;

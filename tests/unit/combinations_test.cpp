@@ -25,17 +25,35 @@ TEST(Combinations, LackOnlyPairsThatAreRefused) {
   for (const std::string& pair : impossible_pairs())
     if (without_tiles.count(pair) == 0) found.insert(pair);
   // An exchange or a call refuses them.
-  const std::set<std::string> expected = {"by_source with exact",         "of each rank with exact",
-                                          "by_source with shared expert", "of each rank with shared expert",
-                                          "in_place with shared expert",  "in_place with cleared",
-                                          "of each rank with cleared",    "exact with late",
-                                          "exact with late or not",       "exact with not applied",
-                                          "by_rank with unreduced",       "by_source with unreduced",
-                                          "of each rank with unreduced",  "f32 with unreduced",
-                                          "bf16 with unreduced",          "hook with unreduced",
-                                          "late with unreduced",          "late or not with unreduced",
-                                          "home with unreduced",          "not applied with unreduced",
-                                          "unreduced with shared expert"};
+  const std::set<std::string> expected = {"by_source with exact",
+                                          "of each rank with exact",
+                                          "by_source with shared expert",
+                                          "of each rank with shared expert",
+                                          "in_place with shared expert",
+                                          "in_place with cleared",
+                                          "of each rank with cleared",
+                                          "exact with late",
+                                          "exact with late or not",
+                                          "exact with not applied",
+                                          "by_rank with unreduced",
+                                          "by_source with unreduced",
+                                          "of each rank with unreduced",
+                                          "f32 with unreduced",
+                                          "bf16 with unreduced",
+                                          "hook with unreduced",
+                                          "late with unreduced",
+                                          "late or not with unreduced",
+                                          "home with unreduced",
+                                          "not applied with unreduced",
+                                          "unreduced with shared expert",
+                                          "by_source with either exact",
+                                          "of each rank with either exact",
+                                          "either by_rank with late",
+                                          "either by_rank with late or not",
+                                          "either by_rank with unreduced",
+                                          "either exact with late",
+                                          "either exact with late or not",
+                                          "either exact with not applied"};
   EXPECT_EQ(found, expected);
 }
 

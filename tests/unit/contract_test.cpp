@@ -54,6 +54,7 @@ TEST(Contract, NamesWhatDiffers) {
   expect_refused_everywhere("allreduce_world_size is 1 on rank 0 and 4",
                             [](Made& m) { m.options.allreduce_world_size = 4; });
   expect_refused_everywhere("late_weights is 0 on rank 0 and 1", [](Made& m) { m.options.late_weights = true; });
+  expect_refused_everywhere("message_copies is 2 on rank 0 and 4", [](Made& m) { m.options.message_copies = 4; });
   expect_refused_everywhere("returns_weights is 0 on rank 0 and 1", [](Made& m) { m.options.returns_weights = true; });
   expect_refused_everywhere("dynamic_scales is 0 on rank 0 and 1", [](Made& m) { m.options.dynamic_scales = true; });
 }

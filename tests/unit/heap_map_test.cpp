@@ -45,6 +45,7 @@ std::vector<Piece> all_pieces(const HeapMap& map, const HeapShape& h) {
   std::vector<Piece> pieces;
   const auto top_k = static_cast<std::size_t>(h.shape.top_k);
   for (const Epoch e : {Epoch{6}, Epoch{7}}) {
+    const bool has_four = h.message_copies == 4;
     for (int source = 0; source < h.shape.ranks; ++source) {
       pieces.push_back({map.counts(e, source), static_cast<std::size_t>(h.max_local) * 4, HeapMap::kCounts});
       pieces.push_back({map.header(e, source), sizeof(RoutingHeader), HeapMap::kHeaders});
@@ -57,8 +58,10 @@ std::vector<Piece> all_pieces(const HeapMap& map, const HeapShape& h) {
             {map.given_counts(e, source), static_cast<std::size_t>(h.max_local) * 4, HeapMap::kGivenCounts});
       }
       for (int token = 0; token < h.shape.max_tokens; ++token) {
-        pieces.push_back({map.message(e, source, token), h.message, HeapMap::kMessages});
-        pieces.push_back({map.arrived(e, source, token), 8, HeapMap::kArrived});
+        for (const Epoch m : has_four ? std::vector{e, e + 2} : std::vector{e}) {
+          pieces.push_back({map.message(m, source, token), h.message, HeapMap::kMessages});
+          pieces.push_back({map.arrived(m, source, token), 8, HeapMap::kArrived});
+        }
       }
     }
     pieces.push_back({map.sent_counts(e), static_cast<std::size_t>(h.shape.experts) * 4, HeapMap::kSentCounts});
@@ -98,6 +101,7 @@ TEST(HeapMap, PiecesLieInTheirRegionsAndNeverOverlap) {
     h.has_token_lists = random.chance(0.5);
     h.has_late_weights = random.chance(0.5);
     h.returns_weights = random.chance(0.5);
+    h.message_copies = random.chance(0.5) ? 2 : 4;
     const HeapMap map(h);
     std::vector<Piece> pieces = all_pieces(map, h);
     std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
@@ -126,6 +130,18 @@ TEST(HeapMap, EpochsTwoApartShareTheirMemoryAndNeighboursDoNot) {
   EXPECT_NE(map.message(4, 1, 2), map.message(5, 1, 2));
   EXPECT_EQ(map.sent_message(4, 2), map.sent_message(6, 2));
   EXPECT_NE(map.sent_message(4, 2), map.sent_message(5, 2));
+}
+
+TEST(HeapMap, MessagesFourApartShareFourCopies) {
+  HeapShape h = heap_shape({2, 4, 2, 3, 32}, false, true);
+  h.message_copies = 4;
+  const HeapMap map(h);
+  EXPECT_EQ(map.message(4, 1, 2), map.message(8, 1, 2));
+  EXPECT_EQ(map.message((Epoch{1} << 32) + 3, 1, 2), map.message(7, 1, 2));
+  EXPECT_EQ(map.message_slot(7, 1, 2), 3u * 2 * 3 + 3 + 2);
+  EXPECT_EQ(map.table(4, 1), map.table(6, 1));  // of routings there are two
+  EXPECT_EQ(map.send_buffer_of(map.message(7, 1, 2), 0), map.sent_message(7, 2));
+  EXPECT_EQ(map.send_buffer_of(map.message(6, 1, 2), 0), map.sent_message(6, 2));
 }
 
 // 2*R*T*(message + 8*K) + min(R,K)*T*2*hidden, or K*T*2*hidden; remote ranks: + 2*T*message + R*T*2*hidden, or *K;

@@ -12,7 +12,8 @@ from .._errors import InvalidArgument, Unsupported
 from .._world import World
 from ._arrivals import TensorExchange
 
-_OF_TOKENS = ("format", "more_formats", "tiled_scales", "dynamic_scales", "late_weights", "returns_weights")
+_OF_TOKENS = ("format", "more_formats", "tiled_scales", "dynamic_scales", "late_weights", "returns_weights",
+              "message_copies")
 
 
 class Gradients:

@@ -183,6 +183,8 @@ CombineArguments::CombineArguments(const nb::dict& given) : arrays(given.size())
         throw Error(ErrorKind::invalid_argument,
                     "sum_order is '" + std::string(order) + "'; it must be one of by_rank, by_last_k");
       in.sum_order = order == "by_rank" ? SumOrder::by_rank : SumOrder::by_last_k;
+    } else if (name == "reduction") {
+      in.reduction = value_named("reduction", Text(value), std::array{Reduction::by_rank, Reduction::exact});
     } else if (name == "apply_weights") {
       in.apply_weights = value_as<bool>("apply_weights", value, kFlag);
     } else {

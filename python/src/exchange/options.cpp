@@ -85,7 +85,8 @@ void add_options(nb::module_& module) {
   bound.def_prop_rw(
       "reduction", [](const PyOptions& self) { return to_string(self.options.reduction); },
       [](PyOptions& self, const std::string& name) {
-        self.options.reduction = value_named("reduction", name, std::array{Reduction::by_rank, Reduction::exact});
+        self.options.reduction =
+            value_named("reduction", name, std::array{Reduction::by_rank, Reduction::exact, Reduction::either});
       });
   bound.def_prop_rw(
       "row_orders", [](const PyOptions& self) { return names_of(self.options.row_orders); },
@@ -107,6 +108,7 @@ void add_options(nb::module_& module) {
   add_plain(bound, "late_weights", &ExchangeOptions::late_weights);
   add_plain(bound, "returns_weights", &ExchangeOptions::returns_weights);
   add_plain(bound, "dynamic_scales", &ExchangeOptions::dynamic_scales);
+  add_plain(bound, "message_copies", &ExchangeOptions::message_copies);
   add_plain(bound, "concurrent", &ExchangeOptions::concurrent);
   add_plain(bound, "workers", &ExchangeOptions::workers);
   add_plain(bound, "reserve_sms", &ExchangeOptions::reserve_sms);

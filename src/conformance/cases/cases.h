@@ -22,8 +22,9 @@ void add_handle_cases(Cases& cases);  // routings that are kept and used again
 void add_masked_handle_cases(Cases& cases);
 void add_weight_cases(Cases& cases);  // weights that come late
 void add_returned_weight_cases(Cases& cases);
-void add_counts_cases(Cases& cases);  // dispatches by counts
-void add_format_cases(Cases& cases);  // exchanges with several formats
+void add_reduction_cases(Cases& cases);  // combines that choose their reduction
+void add_counts_cases(Cases& cases);     // dispatches by counts
+void add_format_cases(Cases& cases);     // exchanges with several formats
 
 // rows/
 void add_order_cases(Cases& cases);     // orders of rows

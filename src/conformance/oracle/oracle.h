@@ -28,6 +28,7 @@ struct RankInput {
 struct Round {
   Shape shape;
   ExchangeOptions options;
+  Reduction reduction = Reduction::by_rank;  // of the combine
   float input_scale = 1.0f;
   SumOrder sum_order = SumOrder::by_rank;
   bool applies_weights = true;

@@ -118,7 +118,7 @@ std::vector<float> partial_sum(const Round& round, const std::vector<Term>& term
 
 std::vector<float> sum_of(const Round& round, const std::vector<Term>& terms, int source, int token) {
   std::vector<float> sum = bias_sum(round, source, token);
-  if (round.options.reduction == Reduction::exact) {
+  if (round.reduction == Reduction::exact) {
     for (int k = 0; k < round.shape.top_k; ++k)
       if (terms[size(k)].rank >= 0)
         add(sum, weight_of(round, terms[size(k)], source, token, k), carried(round, row_of(round, terms[size(k)])));

@@ -21,7 +21,7 @@ bool marks_padding(const Round& round, int rank) {
 float weight_of(const Round& round, const RowOrigin& row) {
   const std::vector<float>& weights = round.ranks[size(row.source)].weights;
   const bool are_late = round.ranks[size(row.source)].weights_are_late;
-  const bool travels = round.options.reduction == Reduction::by_rank && !weights.empty() && !are_late;
+  const bool travels = round.options.reduction != Reduction::exact && !weights.empty() && !are_late;
   return travels && row.k < round.shape.top_k ? weights[size(row.token * round.shape.top_k + row.k)] : 1.0f;
 }
 

@@ -51,12 +51,16 @@ bool may_be_by_source(const Combination& c) { return c.settings.options.row_orde
 bool has_order(const Combination& c, RowOrder order) {
   return std::ranges::find(c.settings.row_orders, order) != c.settings.row_orders.end();
 }
-bool is_exact(const Combination& c) { return c.settings.options.reduction == Reduction::exact; }
+bool is_exact(const Combination& c) { return reduction_of(c.settings) == Reduction::exact; }
 
 // A row of by_source is a sum already.
 bool set_reduction(int choice, Combination& to) {
-  to.settings.options.reduction = choice == 0 ? Reduction::by_rank : Reduction::exact;
-  return !(is_exact(to) && may_be_by_source(to));
+  enum { kByRank, kExact, kEitherByRank, kEitherExact };
+  to.settings.options.reduction = choice == kByRank  ? Reduction::by_rank
+                                  : choice == kExact ? Reduction::exact
+                                                     : Reduction::either;
+  to.settings.chosen = choice == kEitherExact ? Reduction::exact : Reduction::by_rank;
+  return !(is_exact(to) && (choice == kExact ? may_be_by_source(to) : has_order(to, RowOrder::by_source)));
 }
 
 // exact takes its weights at combine; they neither travel nor come late.
@@ -71,7 +75,8 @@ bool set_weights(int choice, Combination& to) {
   }
   s.options.returns_weights = choice == kHome;
   s.applies_weights = choice != kNotApplied;
-  return !(is_exact(to) && (s.options.late_weights || choice == kNotApplied));
+  if (s.options.late_weights && s.options.reduction != Reduction::by_rank) return false;
+  return !(is_exact(to) && choice == kNotApplied);
 }
 
 bool set_calls(int choice, Combination& to) {
@@ -236,7 +241,7 @@ const std::array<Axis, kAxes>& axes() {
       {names_of(list_of(all_formats())), set_format},
       {names_of(list_of(result_formats())), set_results},
       {{"by_expert", "by_source", "padded", "in_place", "of each rank"}, set_order},
-      {{"by_rank", "exact"}, set_reduction},
+      {{"by_rank", "exact", "either by_rank", "either exact"}, set_reduction},
       {{"none", "f32", "bf16", "hook", "late", "late or not", "home", "not applied"}, set_weights},
       {{"round", "replay", "late combine"}, set_calls},
       {{"split", "whole"}, set_form},

@@ -44,10 +44,17 @@ class Drawing {
     ScenarioSettings settings = exchanges_[exchange];
     settings.routing = cases[static_cast<std::size_t>(random_.below(static_cast<int>(cases.size())))].name;
     settings.seed = seed();
+    choose_reduction(settings);
     return make_scenario(settings);
   }
   Scenario of_handle(std::size_t handle, std::size_t exchange) {
-    return with_other_tokens(*held_[handle], exchanges_[exchange], seed());
+    ScenarioSettings settings = exchanges_[exchange];
+    choose_reduction(settings);
+    return with_other_tokens(*held_[handle], settings, seed());
+  }
+  void choose_reduction(ScenarioSettings& settings) {
+    if (settings.options.reduction != Reduction::either) return;
+    settings.chosen = random_.chance(0.5) ? Reduction::exact : Reduction::by_rank;
   }
 
   const std::vector<ScenarioSettings>& exchanges_;

@@ -166,7 +166,7 @@ void RankRound::check_tokens() const {
     }
   }
   check_bytes("combine's tokens", output, bytes, step * size_of(s.output_dtype));
-  if (s.options.reduction == Reduction::by_rank) check_bound(got);
+  if (scenario_.round.reduction == Reduction::by_rank) check_bound(got);
 }
 
 void RankRound::check_epilogue(const std::vector<float>& expected) const {

@@ -135,12 +135,15 @@ void RankRound::make_input() {
     const auto* table = static_cast<const WeightTable*>(context);
     return (*table->values)[size(token * table->top_k + k)];
   };
-  const bool at_dispatch = s.options.reduction == Reduction::by_rank && !given_.weights_are_late;
-  if (s.weights == WeightForm::array) (at_dispatch ? in.topk_weights : combine_in.topk_weights) = weight_tensor;
+  const bool at_dispatch = s.options.reduction != Reduction::exact && !given_.weights_are_late;
+  const bool at_combine = !at_dispatch || (scenario_.round.reduction == Reduction::exact && !s.unreduced);
+  if (s.weights == WeightForm::array && at_dispatch) in.topk_weights = weight_tensor;
+  if (s.weights == WeightForm::array && at_combine) combine_in.topk_weights = weight_tensor;
   if (s.weights == WeightForm::hook && at_dispatch) {
     in.router_weight = hook;
     in.router_weight_context = &weight_table_;
-  } else if (s.weights == WeightForm::hook) {
+  }
+  if (s.weights == WeightForm::hook && at_combine) {
     combine_in.router_weight = hook;
     combine_in.router_weight_context = &weight_table_;
   }
@@ -243,6 +246,7 @@ void RankRound::make_combine_input() {
   }
   combine_in.rows = strided<const void>(rows.data(), s.row_dtype, given_rows, s.shape.hidden, s.row_gap);
   combine_in.src_info = out.src_info;
+  if (s.options.reduction == Reduction::either) combine_in.reduction = s.chosen;
   combine_in.sum_order = s.sum_order;
   combine_in.apply_weights = s.applies_weights;
   for (std::size_t i = 0; i < given_.bias.size(); ++i) make_bias(i);

@@ -134,6 +134,7 @@ void set_late_weights(const ScenarioSettings& settings, test::Round& round) {
 
 // What calls say, beside their tensors.
 void set_call(const ScenarioSettings& settings, test::Round& round) {
+  round.reduction = reduction_of(settings);
   round.input_scale = settings.input_scale;
   round.zero_padding = settings.zero_padding;
   round.gone = settings.gone;
@@ -174,6 +175,15 @@ ExchangeOptions options_for(const char* format, Reduction reduction) {
 
 ExchangeOptions exchange_options(const ScenarioSettings& settings) {
   return options_in(settings.options, settings.format);
+}
+
+Reduction reduction_of(const ScenarioSettings& settings) {
+  return settings.options.reduction == Reduction::either ? settings.chosen : settings.options.reduction;
+}
+
+Scenario combined_as(Scenario scenario, Reduction reduction) {
+  scenario.settings.chosen = scenario.round.reduction = reduction;
+  return scenario;
 }
 
 Scenario make_scenario(const ScenarioSettings& settings) {
@@ -232,6 +242,7 @@ std::string orders_of(const ScenarioSettings& s) {
 
 std::string describe(const ScenarioSettings& s) {
   return to_string(s.shape) + " format=" + s.options.format.name() + " reduction=" + to_string(s.options.reduction) +
+         (s.options.reduction == Reduction::either ? std::string(",") + to_string(s.chosen) : "") +
          " results=" + s.options.result_format.name() + " alignment=" + std::to_string(s.options.expert_alignment) +
          " tiled=" + std::to_string(s.options.tiled_scales) + " of_formats=" + std::to_string(s.format) + "/" +
          std::to_string(s.options.more_formats.size() + 1) +

@@ -47,6 +47,7 @@ struct ScenarioSettings {
   WeightForm weights = WeightForm::array;
   DType weight_dtype = DType::f32;  // of an array
   WeightsAt weights_at = WeightsAt::dispatch;
+  Reduction chosen = Reduction::by_rank;  // by the combine, where the exchange's reduction is either
   float input_scale = 1.0f;
   int token_gap = 0;        // elements between two token rows
   int row_gap = 0;          // the same in the experts' output
@@ -84,6 +85,11 @@ struct Scenario {
   // returns_weights: by rank, [rows] or, by_source, [rows, top_k]; NaN where nobody reads; empty: none are given
   std::vector<std::vector<float>> row_weights;
 };
+
+// Of the round's combine.
+Reduction reduction_of(const ScenarioSettings& settings);
+// The same round, combined in the other way.
+Scenario combined_as(Scenario scenario, Reduction reduction);
 
 // Options with the suite's deadline.
 ExchangeOptions options_for(const char* format, Reduction reduction = Reduction::by_rank);

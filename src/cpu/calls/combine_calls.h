@@ -41,6 +41,7 @@ class CombineCalls {
     rank_.compare_calls(plan.map.combining(0), ticket.result, ticket.mark);
     rank_.begin_step("wait");
     if (ticket.handle != nullptr) return send_back_kept(ticket, args);
+    rank_.take_reduction(args.exact, ticket.routing);
     rank_.require_no_one_missing(await_summed(plan, rank_.fabric(), rank_.group(), ticket.result));
     rank_.begin_step("send");
     fill_late(ticket, args);
@@ -151,6 +152,7 @@ class CombineCalls {
 
   void send_back_kept(const Ticket& ticket, const CombineArgs& args) {
     KeptCall& call = *returned_;
+    call.take_reduction(args.exact);
     rank_.masks().begin_combine_with_handle();
     if (rank_.plan().packed != nullptr) call.number_slots();
     rank_.require_no_one_missing(await_summed(call.plan(), rank_.fabric(), rank_.group(), ticket.result));

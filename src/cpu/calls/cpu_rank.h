@@ -35,6 +35,7 @@ class CpuRank {
           const MakeFabric<F>& make_fabric, ExchangeEnd& end)
       : plan_(make_plan(shape, options, map, rank)),
         in_format_(in_formats(shape, options, map, rank)),
+        chooses_reduction_(options.reduction == Reduction::either),
         masks_(options, plan_.shape.ranks),
         scratch_(static_cast<std::size_t>(options.workers)),
         pool_(options.workers),
@@ -87,8 +88,15 @@ class CpuRank {
   }
   TokenScratch& scratch(FixedShare share) { return scratch_[static_cast<std::size_t>(share.index)]; }
 
-  // I9: where results are packed, by the tables of a dispatch that has come.
+  // I9: where results are packed, by the tables of a dispatch that has come. Where each combine says how it sums, its
+  // own call of take_reduction numbers them: the tables are there until the dispatch after the next.
   void number_slots(Epoch routing) {
+    if (packed_ && !chooses_reduction_) packed_->number_slots(plan_, *fabric_, routing);
+  }
+  // Of the newest combine without a handle, of the dispatch with that number.
+  void take_reduction(bool exact, Epoch routing) {
+    if (!chooses_reduction_) return;
+    plan_.exact = exact;
     if (packed_) packed_->number_slots(plan_, *fabric_, routing);
   }
 
@@ -165,6 +173,7 @@ class CpuRank {
 
   Plan plan_;
   const std::vector<InFormat> in_format_;  // [formats]
+  const bool chooses_reduction_;
   HostGroup group_;
   std::optional<PackedResults> packed_;
   PackedSlots packed_slots_{};

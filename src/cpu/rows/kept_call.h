@@ -41,6 +41,7 @@ class KeptCall {
     for (std::size_t peer = 0; peer < mask_of_call_.size(); ++peer)
       mask_of_call_[peer] = mask[peer] != 0 || mask_of_handle_[peer] != 0 ? 1 : 0;
   }
+  void take_reduction(bool exact) { plan_.exact = exact; }
   // I9: for a combine where some ranks are reached by puts only.
   void number_slots() {
     packed_.emplace(plan_).number_slots(plan_, lookup(), starts_, kept_.results_before);

@@ -193,7 +193,7 @@ void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const Comb
   const NvtxRange range("ferry combine: sum", state_.rank());
   streams_.follow(state_.stream());
   follow_dispatch(ticket);
-  const CombineBasis basis = routing_.end_combine(short_handles_.of_whole(ticket, Operation::combine));
+  const CombineBasis basis = routing_.end_combine(short_handles_.of_whole(ticket, Operation::combine), sent);
   outputs_.note_waits_for_results(sums);
   kernels_.combine(ticket, basis, {.sends = false, .receives = true}, sent, &sums);
   end_combine(basis, ticket, sums);

@@ -16,13 +16,28 @@
 namespace ferry {
 namespace {
 
-constexpr const char* kNames[] = {"shape.ranks",           "shape.experts",        "shape.top_k",
-                                  "shape.max_tokens",      "shape.hidden",         "reduction",
-                                  "tiled_scales",          "expert_alignment",     "skip_a2a",
-                                  "fused_shared_expert",   "allreduce_world_size", "concurrent",
-                                  "format.block",          "format.scale_bytes",   "format.payload_bytes",
-                                  "the bytes of a result", "late_weights",         "returns_weights",
-                                  "dynamic_scales",        "row_orders",           "the number of more_formats"};
+constexpr const char* kNames[] = {"shape.ranks",
+                                  "shape.experts",
+                                  "shape.top_k",
+                                  "shape.max_tokens",
+                                  "shape.hidden",
+                                  "reduction",
+                                  "tiled_scales",
+                                  "expert_alignment",
+                                  "skip_a2a",
+                                  "fused_shared_expert",
+                                  "allreduce_world_size",
+                                  "concurrent",
+                                  "format.block",
+                                  "format.scale_bytes",
+                                  "format.payload_bytes",
+                                  "the bytes of a result",
+                                  "late_weights",
+                                  "returns_weights",
+                                  "dynamic_scales",
+                                  "message_copies",
+                                  "row_orders",
+                                  "the number of more_formats"};
 constexpr std::size_t kFields = std::size(kNames);
 constexpr std::size_t kReduction = 5;
 constexpr std::size_t kRowOrdersField = kFields - 2;
@@ -46,7 +61,7 @@ Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
                     shape.top_k,
                     shape.max_tokens,
                     shape.hidden,
-                    o.reduction == Reduction::exact,
+                    static_cast<std::int64_t>(o.reduction),
                     o.tiled_scales,
                     o.expert_alignment == 0 ? o.format.alignment() : o.expert_alignment,
                     o.skip_a2a,
@@ -60,6 +75,7 @@ Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
                     o.late_weights,
                     o.returns_weights,
                     o.dynamic_scales,
+                    o.message_copies,
                     o.row_orders.bits(),
                     static_cast<std::int64_t>(o.more_formats.size())};
   copy_text(o.format.name(), contract.format);
@@ -69,7 +85,7 @@ Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
 
 std::string text_of(std::size_t field, std::int64_t value) {
   if (field == kRowOrdersField) return to_string(RowOrders::of_bits(static_cast<std::uint8_t>(value)));
-  return field == kReduction ? to_string(value != 0 ? Reduction::exact : Reduction::by_rank) : std::to_string(value);
+  return field == kReduction ? to_string(static_cast<Reduction>(value)) : std::to_string(value);
 }
 
 std::vector<Contract> contracts_of_all(World& world, const Contract& mine, const RankMask& mask,

@@ -203,17 +203,20 @@ HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byt
       std::int64_t{plan.shape.max_tokens} * static_cast<std::int64_t>(plan.map.results_per_token());
   std::uint32_t messages = 0;
   for (int source = 0; source < plan.shape.ranks; ++source) {
-    std::uint32_t results = 0;
+    std::uint32_t results = 0, rows_sent = 0;
     for (int token = 0; token < static_cast<int>(kept.starts.tokens[source]); ++token) {
       const std::uint32_t found = check_rows(c, plan, kept, {source, token});
       if (has_one_row_each && found > 1)
         refuse_handle(c, "token {} of rank {} has {} rows; it must have one", token, source, found);
-      results += plan.exact ? found : std::min(found, 1u);
+      results += std::min(found, 1u);
+      rows_sent += found;
       messages += std::min(found, 1u);
     }
     if (plan.packed == nullptr) continue;
     const ResultsBefore& before = kept.results_before[source];
-    const std::int64_t end = std::int64_t{plan.exact ? before.exact : before.by_rank} + results;
+    const bool sends_rows = plan.map.has_slot_of_each_k();  // in some combine
+    const std::int64_t end = std::max(std::int64_t{before.by_rank} + results,
+                                      sends_rows ? std::int64_t{before.exact} + rows_sent : std::int64_t{0});
     if (end > slots)
       refuse_handle(c, "the results of rank {} end at slot {}; it has {} slots for results", source, end, slots);
   }

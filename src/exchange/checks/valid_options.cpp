@@ -29,6 +29,8 @@ std::uint64_t largest_piece(const Shape& shape, const ExchangeOptions& o) {
 
 // What HeapMap counts by 32 bits: rows, and so slots, and the bytes of a piece.
 void require_addressable(const Shape& shape, const ExchangeOptions& o) {
+  if (o.message_copies != 2 && o.message_copies != 4)
+    refuse(fmt::format("message_copies is {}; it must be 2 or 4", o.message_copies));
   const std::uint64_t largest = largest_piece(shape, o);
   if (largest > UINT32_MAX)
     refuse(
@@ -42,6 +44,9 @@ void require_addressable(const Shape& shape, const ExchangeOptions& o) {
   if (layout.min_row_capacity > INT32_MAX)
     refuse(fmt::format("impossible shape: a rank could get {} rows; the limit is 2147483647 (got {})",
                        layout.min_row_capacity, to_string(shape)));
+  if (const std::int64_t slots = o.message_copies * layout.expert_rows; o.message_copies > 2 && slots > INT32_MAX)
+    refuse(fmt::format("message_copies is {}: {} slots for messages; the limit is 2147483647 (got {})",
+                       o.message_copies, slots, to_string(shape)));
 }
 
 // The exchange's own format.
@@ -97,8 +102,11 @@ void require_valid(const Shape& shape, const ExchangeOptions& o) {
                        o.set_up_deadline.count(), kMaxDeadline.count()));
   if (o.mask.size() > static_cast<std::size_t>(shape.ranks))
     refuse(fmt::format("mask has {} entries; there are {} ranks", o.mask.size(), shape.ranks));
-  if (o.late_weights && o.reduction == Reduction::exact)
-    refuse("late_weights is on; reduction exact takes its weights at combine as it is, and they do not travel");
+  if (o.late_weights && o.reduction != Reduction::by_rank)
+    refuse(
+        fmt::format("late_weights is on, and reduction is {}; exact takes its weights at combine as it is, and they "
+                    "do not travel",
+                    to_string(o.reduction)));
   require_valid_orders(o);
   require_valid_formats(shape, o);
 }

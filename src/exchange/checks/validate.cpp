@@ -13,10 +13,15 @@ namespace {
 
 Weights check_weights(const CheckContext& c, const char* call, const ConstTensor& weights,
                       float (*hook)(void*, int, int), void* context, bool allowed, std::int64_t num_tokens) {
-  if (!allowed && (weights || hook != nullptr))
+  if (!allowed && (weights || hook != nullptr)) {
+    const bool is_exact = c.options.reduction == Reduction::exact;
+    const bool chooses = c.options.reduction == Reduction::either;
     refuse(c, "{}: topk_weights are given to {} with reduction {}; leave them out here{}", call,
-           c.options.reduction == Reduction::exact ? "combine" : "dispatch", to_string(c.options.reduction),
-           c.options.reduction == Reduction::exact ? "" : ", or make the exchange with late_weights");
+           is_exact ? "combine" : "dispatch", is_exact ? "exact" : "by_rank",
+           is_exact  ? ""
+           : chooses ? ", or say that this combine is exact"
+                     : ", or make the exchange with late_weights");
+  }
   if (weights && hook != nullptr) refuse(c, "{}: topk_weights and router_weight are both given; give one", call);
   if (weights) {
     require_host_memory(c, "topk_weights", weights);
@@ -124,7 +129,7 @@ DispatchArgs check_dispatch_input(const CheckContext& c, const DispatchInput& in
   DispatchArgs args = token_args(c, in, tokens);
   args.ids = {ids.data, ids.dtype == DType::i64};
   args.weights = check_weights(c, "dispatch", or_empty(in.topk_weights), in.router_weight, in.router_weight_context,
-                               c.options.reduction == Reduction::by_rank, n);
+                               c.options.reduction != Reduction::exact, n);
   return args;
 }
 
@@ -168,6 +173,18 @@ void require_sum_dtype(const CheckContext& c, const char* name, const ConstTenso
     require_dtype(c, name, tensor, {DType::bf16, DType::f16, DType::f32});
   else
     require_dtype(c, name, tensor, {DType::bf16, DType::f32});
+}
+
+// By_source rows are refused where the order is known (take_reduction).
+Reduction reduction_of(const CheckContext& c, const CombineInput& in) {
+  const Reduction of_exchange = c.options.reduction;
+  if (!in.reduction) return of_exchange == Reduction::exact ? Reduction::exact : Reduction::by_rank;
+  if (*in.reduction == Reduction::either || (of_exchange != Reduction::either && *in.reduction != of_exchange))
+    refuse(c,
+           "reduction is {}; this exchange is {}: leave it out, or make the exchange with reduction either and say "
+           "by_rank or exact",
+           to_string(*in.reduction), to_string(of_exchange));
+  return *in.reduction;
 }
 
 // GPUs add all columns of the bias in one width: both have one dtype.
@@ -216,7 +233,8 @@ CombineArgs check_combine_input(const CheckContext& c, const CombineInput& in, i
   args.num_rows = static_cast<std::uint32_t>(std::min<std::int64_t>(rows.shape[0], UINT32_MAX));
   args.dtype = rows.dtype;
   check_bias(c, in, num_tokens, args);
-  const bool by_rank = c.options.reduction == Reduction::by_rank;
+  args.exact = reduction_of(c, in) == Reduction::exact;
+  const bool by_rank = !args.exact;
   if (in.sum_order != SumOrder::by_rank && !by_rank)
     refuse(c, "sum_order is by_last_k; reduction exact has one order, k ascending. Leave it out");
   if (!in.apply_weights && !by_rank)
@@ -242,8 +260,8 @@ CombineOut check_combine_output(const CheckContext& c, const CombineOutput& out,
   require_sum_dtype(c, "tokens", tokens);
   result.unreduced = tokens.rank == 3;
   if (result.unreduced) {
-    if (c.options.reduction != Reduction::exact)
-      refuse(c, "tokens is {}: unreduced output needs reduction exact; this exchange is by_rank", to_string(tokens));
+    if (!sent.exact)
+      refuse(c, "tokens is {}: unreduced output needs reduction exact; this combine is by_rank", to_string(tokens));
     if (c.options.fused_shared_expert)
       refuse(c, "tokens is {}: unreduced output has no place for the fused shared expert's rows", to_string(tokens));
     if (out.epilogue != nullptr) refuse(c, "tokens is {}: unreduced output takes no epilogue", to_string(tokens));

@@ -50,7 +50,10 @@ void check_added_mask(const CheckContext& context, const RankMask& mask);
 CombineArgs check_combine_input(const CheckContext& context, const CombineInput& in, int num_tokens,
                                 std::uint32_t num_rows);
 // by_rank: weights of a combine are ones that it can use. `ticket` says what its dispatch was. (validate_weights.cpp)
-void check_late_weights(const CheckContext& context, const CombineInput& in, const Ticket& ticket);
+// Where combines choose their reduction, the mark of the call says which it is (call_word.h).
+void take_reduction(const CheckContext& context, const CombineArgs& args, Ticket& ticket);
+void check_late_weights(const CheckContext& context, const CombineInput& in, const CombineArgs& args,
+                        const Ticket& ticket);
 // Weights that go home, which it adds to `args`; and where they come.
 void check_row_weights(const CheckContext& context, const CombineInput& in, const Ticket& ticket,
                        std::uint32_t num_rows, CombineArgs& args);

@@ -4,11 +4,20 @@
 #include <algorithm>
 
 #include "exchange/checks/tensor_checks.h"
+#include "ferry/detail/layout/call_word.h"
 
 namespace ferry {
 
-void check_late_weights(const CheckContext& c, const CombineInput& in, const Ticket& ticket) {
-  if (c.options.reduction == Reduction::exact || (!in.topk_weights && in.router_weight == nullptr)) return;
+void take_reduction(const CheckContext& c, const CombineArgs& args, Ticket& ticket) {
+  if (args.exact && ticket.rows.order == RowOrder::by_source)
+    refuse_call(c,
+                "reduction is exact, and the rows are by_source: they are sums over the experts of a rank. Give rows "
+                "by_source to a combine by_rank");
+  if (args.exact && c.options.reduction == Reduction::either) ticket.mark ^= kMarkOfExact;
+}
+
+void check_late_weights(const CheckContext& c, const CombineInput& in, const CombineArgs& args, const Ticket& ticket) {
+  if (args.exact || (!in.topk_weights && in.router_weight == nullptr)) return;
   const char* name = in.topk_weights ? "topk_weights" : "router_weight";
   if (!in.apply_weights)
     refuse_call(

@@ -46,6 +46,11 @@ static std::string describe_replay(const WaitRecord& r) {
 // GPUs know whose routing each handle holds.
 static std::string describe_other_handle(const WaitRecord& r) {
   const OtherHandle other = OtherHandle::of(r.epoch_wanted, r.missing_rank);
+  if (other.operation == Operation::combine && (other.mark ^ other.mine) == kMarkOfExact)
+    return fmt::format(
+        "rank {}: rank {} and rank {} gave combine the same handle, and one of them said that its reduction is exact; "
+        "all ranks must say the same. The exchange is over on all ranks. Make a new one.",
+        r.my_rank, r.missing_rank, r.reported_by);
   return fmt::format(
       "rank {}: rank {} gave {} a handle of another dispatch than rank {} did: of routing {}, and rank {} of routing "
       "{}; "
@@ -72,7 +77,7 @@ std::string describe(const WaitRecord& r, const std::string& reason) {
         "all ranks must give the handle that the same dispatch left them. The exchange is over on all ranks. Make a "
         "new one.",
         r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by,
-        r.operation == Operation::dispatch ? ", or took another format" : "");
+        r.operation == Operation::dispatch ? ", or took another format" : ", or said another reduction");
   const bool is_own = r.missing_rank == r.my_rank && r.reported_by == r.my_rank;
   if (is_own && r.phase != Phase::none)
     return fmt::format(

@@ -71,7 +71,9 @@ HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int ra
   heap.most_message = heap.message;
   for (const DispatchFormat& other : options.more_formats)
     heap.most_message = std::max(heap.most_message, bytes_of_message(other.format, other.dynamic_scales, shape.hidden));
-  heap.exact = options.reduction == Reduction::exact;
+  heap.message_copies = options.message_copies;
+  heap.exact = options.reduction != Reduction::by_rank;
+  heap.may_sum = options.reduction == Reduction::either;
   heap.has_remote_ranks = has_remote_ranks;
   heap.has_token_lists = options.row_orders.has(RowOrder::by_source);
   heap.has_late_weights = options.late_weights;

@@ -24,6 +24,7 @@ ExchangeOptions options_of(const Config& config) {
   options.fused_shared_expert = config.shared;
   options.expert_alignment = config.alignment;
   options.tiled_scales = config.tiled;
+  options.message_copies = config.message_copies;
   options.result_format = result_format_named(name_of(config.result));
   options.row_orders = kUsualRowOrders;
   if (config.sources)

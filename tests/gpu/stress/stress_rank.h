@@ -19,6 +19,7 @@ struct Config {
   bool half = false, wide_ids = false;  // tokens are float16, ids are int64
   float input_scale = 1;                // nvfp4
   int max_tokens = 0;                   // 0: by the number of the segment
+  int message_copies = 2;
 };
 
 struct Segment {

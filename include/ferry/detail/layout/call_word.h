@@ -17,6 +17,8 @@ FERRY_HD constexpr std::uint32_t routing_mark(Epoch routing, bool replays) {
 }
 // Changes the mark of a dispatch with a handle: ranks that take different formats are told apart, too.
 constexpr std::uint32_t mark_of_format(int format) { return static_cast<std::uint32_t>(format) << 12; }
+// The same for a combine with a handle that is exact, on an exchange whose combines choose.
+inline constexpr std::uint32_t kMarkOfExact = 0x8000u;
 FERRY_HD constexpr Epoch call_word(Epoch number, std::uint32_t mark) { return number << 16 | mark; }
 FERRY_HD constexpr Epoch number_of_call(Epoch word) { return word >> 16; }
 // Whether the word is of the same call, but of another routing.

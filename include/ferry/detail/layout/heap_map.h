@@ -28,17 +28,19 @@ struct HeapShape {
   bool returns_weights = false;   // weights go home with results
   std::size_t result = 0;         // bytes of a result, a multiple of 16; 0: as many as a bf16 row
   std::size_t most_message = 0;   // of the largest message of all formats; 0: `message`
+  bool may_sum = false;           // with exact: combines may be by_rank, too
+  int message_copies = 2;         // of the message slots: 2 or 4. A mask finds the copy of a message's number
 };
 
 class HeapMap {
  public:
   enum Region {
-    kMessages,         // [parity of messages][source][token] message
+    kMessages,         // [copy, by the number of messages][source][token] message
     kTables,           // [parity of routings][source][token][k] RoutingEntry
     kCounts,           // [parity][source][local expert] u32; on GPUs with a tag (I19)
     kSentCounts,       // [parity][expert] u32: what this rank puts into the others' counts
     kHeaders,          // [parity][source] RoutingHeader
-    kArrived,          // [parity][source][token] word: the message is there
+    kArrived,          // [copy, as kMessages][source][token] word: the message is there
     kRouted,           // [source][part] word: that part of the table is there; on CPUs header and counts, too
     kDispatching,      // [peer] call word (call_word.h): peer has begun this replay, and ended all before it (I1)
     kSummed,           // [peer] word: peer has read all results of the combines before this one (I8)
@@ -74,13 +76,14 @@ class HeapMap {
     const auto ranks = static_cast<std::size_t>(h.shape.ranks);
     const auto tokens = static_cast<std::size_t>(h.shape.max_tokens);
     const auto top_k = static_cast<std::size_t>(h.shape.top_k);
+    const auto copies = static_cast<std::size_t>(h.message_copies);
     const std::size_t bytes[kRegions] = {
-        2 * ranks * tokens * message_slot_,
+        copies * ranks * tokens * message_slot_,
         2 * ranks * tokens * top_k * sizeof(RoutingEntry),
         2 * ranks * static_cast<std::size_t>(h.max_local) * sizeof(std::uint32_t),
         2 * static_cast<std::size_t>(h.shape.experts) * sizeof(std::uint32_t),
         2 * ranks * sizeof(RoutingHeader),
-        2 * ranks * tokens * sizeof(SignalWord),
+        copies * ranks * tokens * sizeof(SignalWord),
         ranks * kMostTableParts * sizeof(SignalWord),
         ranks * sizeof(SignalWord),
         ranks * sizeof(SignalWord),
@@ -128,6 +131,8 @@ class HeapMap {
     return static_cast<std::size_t>(h_.exact || h_.shape.top_k < h_.shape.ranks ? h_.shape.top_k : h_.shape.ranks);
   }
 
+  FERRY_HD constexpr bool has_slot_of_each_k() const { return h_.exact; }
+
   FERRY_HD constexpr bool has_token_lists() const { return h_.has_token_lists; }
   FERRY_HD constexpr std::size_t token_list_bytes() const {
     return token_list_words(h_.shape.max_tokens) * sizeof(std::uint64_t);
@@ -157,9 +162,9 @@ class HeapMap {
   FERRY_HD constexpr std::size_t weighed(int peer) const { return word(kWeighed, peer); }
 
   FERRY_HD constexpr bool returns_weights() const { return h_.returns_weights; }
-  // A word that says which values there are, and the values: one where results are rows, else top_k.
+  // A word that says which values there are, and the values: one where all results are rows, else top_k.
   FERRY_HD constexpr std::size_t returned_bytes() const {
-    const std::size_t values = h_.exact ? 1 : static_cast<std::size_t>(h_.shape.top_k);
+    const std::size_t values = h_.exact && !h_.may_sum ? 1 : static_cast<std::size_t>(h_.shape.top_k);
     return (sizeof(std::uint32_t) + values * sizeof(float) + 15) / 16 * 16;
   }
   FERRY_HD constexpr std::size_t returned(int token, int index) const {
@@ -174,14 +179,20 @@ class HeapMap {
   }
 
   FERRY_HD constexpr std::size_t message(Epoch e, int source, int token) const {
-    return begin_[kMessages] + offset_of(slot(e, source, token), message_slot_);
+    return begin_[kMessages] + offset_of(message_slot(e, source, token), message_slot_);
   }
   FERRY_HD constexpr std::size_t table(Epoch e, int source) const {
     return begin_[kTables] +
            offset_of(slot(e, source, 0), static_cast<std::size_t>(h_.shape.top_k) * sizeof(RoutingEntry));
   }
-  // Which of all slots for messages, of both copies, it is.
-  FERRY_HD constexpr std::uint32_t message_slot(Epoch e, int source, int token) const { return slot(e, source, token); }
+  // Which of all slots for messages, of all copies, it is.
+  FERRY_HD constexpr std::uint32_t message_slot(Epoch e, int source, int token) const {
+    const std::uint32_t copy = static_cast<std::uint32_t>(e) & static_cast<std::uint32_t>(h_.message_copies - 1);
+    return (copy * static_cast<std::uint32_t>(h_.shape.ranks) + static_cast<std::uint32_t>(source)) *
+               static_cast<std::uint32_t>(h_.shape.max_tokens) +
+           static_cast<std::uint32_t>(token);
+  }
+  FERRY_HD constexpr int message_copies() const { return h_.message_copies; }
   FERRY_HD constexpr std::size_t counts(Epoch e, int source) const {
     return begin_[kCounts] + offset_of(line(e, source), static_cast<std::size_t>(h_.max_local) * sizeof(std::uint32_t));
   }
@@ -192,7 +203,7 @@ class HeapMap {
     return begin_[kHeaders] + offset_of(line(e, source), sizeof(RoutingHeader));
   }
   FERRY_HD constexpr std::size_t arrived(Epoch e, int source, int token) const {
-    return begin_[kArrived] + offset_of(slot(e, source, token), sizeof(SignalWord));
+    return begin_[kArrived] + offset_of(message_slot(e, source, token), sizeof(SignalWord));
   }
   FERRY_HD constexpr std::size_t routed(int source, int part = 0) const {
     return word(kRouted, source * static_cast<int>(kMostTableParts) + part);

@@ -274,7 +274,7 @@ void other_handles(const Target& target) {
 }  // namespace
 
 void add_handle_cases(Cases& cases) {
-  for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
+  for (const Reduction reduction : {Reduction::by_rank, Reduction::exact, Reduction::either}) {
     const std::string name = to_string(reduction);
     cases.push_back({"handles/training_" + name, "handles kept forward, used backward on another exchange", true,
                      [reduction](const Target& target) { training(target, reduction, false); }});

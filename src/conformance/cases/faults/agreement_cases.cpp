@@ -107,6 +107,7 @@ std::vector<Difference> differences() {
       {"skip_a2a", {"skip_a2a"}, [](Setting& s) { s.options.skip_a2a = true; }},
       {"concurrent", {"concurrent", "1", "2"}, [](Setting& s) { s.options.concurrent = 2; }},
       {"late_weights", {"late_weights is 0", "and 1"}, [](Setting& s) { s.options.late_weights = true; }},
+      {"message_copies", {"message_copies is 2", "and 4"}, [](Setting& s) { s.options.message_copies = 4; }},
       {"returns_weights", {"returns_weights is 0", "and 1"}, [](Setting& s) { s.options.returns_weights = true; }},
       {"dynamic_scales",
        {"dynamic_scales is 0", "and 1"},

@@ -1,6 +1,7 @@
 // Cases over the orders of rows: each with every format and routing, ranks that choose different ones, handles, and
 // what is refused.
 #include <algorithm>
+#include <memory>
 
 #include "conformance/cases/cases.h"
 #include "conformance/rounds/handle_sequence.h"
@@ -106,6 +107,37 @@ void mixed(const Target& target, const std::vector<RowOrder>& orders) {
     for (const Scenario& round : rounds) {
       run_round(exchange, round, Form::split);
       run_round(exchange, round, Form::one_call);
+    }
+  });
+}
+
+// With four copies of the slots the rows of a dispatch stay until the third next one begins, whatever other ranks send.
+void read_two_dispatches_later(const Target& target) {
+  std::vector<Scenario> dispatches;
+  for (const char* routing :
+       {"ragged", "uniform", "some_none", "zipf", "empty_ranks", "uniform", "no_tokens", "ragged", "zipf", "uniform"}) {
+    ScenarioSettings settings = settings_for("mxfp8", Reduction::by_rank, {RowOrder::in_place});
+    settings.options.message_copies = 4;
+    settings.routing = routing;
+    settings.seed = 70 + dispatches.size();
+    dispatches.push_back(make_scenario(settings));
+  }
+  const ScenarioSettings& settings = dispatches.front().settings;
+  on_ranks(target, settings.shape.ranks, "rows in place, read two dispatches later", [&](World& world) {
+    require_orders(world, settings);
+    Exchange exchange(world, settings.shape, settings.options);
+    std::vector<std::unique_ptr<RankRound>> rounds;
+    for (const Scenario& dispatch : dispatches) {
+      RankRound& round = *rounds.emplace_back(std::make_unique<RankRound>(dispatch, world.rank()));
+      exchange.dispatch(round.in, round.out);
+      if (rounds.size() > 2) {
+        RankRound& earlier = *rounds[rounds.size() - 3];
+        earlier.read_slots(exchange.arrival_slots());
+        earlier.check_rows();
+      }
+      if (rounds.size() % 3 != 0) continue;
+      run_combine(exchange, round, Form::one_call);
+      round.check_tokens();
     }
   });
 }
@@ -305,6 +337,8 @@ void add_order_cases(Cases& cases) {
       {"orders/results_in_place", "the same, where a rank has rows in place", true, [](const Target& target) {
          results(target, {RowOrder::by_source, RowOrder::in_place});
        }});
+  cases.push_back({"orders/in_place_later", "four copies of the slots: rows in place, read two dispatches later", true,
+                   read_two_dispatches_later});
   cases.push_back({"orders/strides", "padded experts at other strides, with a fused shared expert", true, strides});
   cases.push_back({"orders/refused_padded", "strides, counts and outputs of other orders", true,
                    [](const Target& target) { refused_calls(target, spoiled_padded()); }});

@@ -81,6 +81,7 @@ void draw_weights(Random& random, ScenarioSettings& s) {
   }
   s.options.dynamic_scales = s.options.format.name() == std::string("nvfp4") && random.chance(0.5);
   if (s.options.dynamic_scales) s.input_scale = 1.0f;
+  s.options.message_copies = random.chance(0.25) ? 4 : 2;
 }
 
 // The exchange has another format besides, and the dispatch takes one of the two.

@@ -23,6 +23,7 @@ class HostTensors {
     kTokenGlobalScales,
     kTopkIds,
     kTopkWeights,
+    kWeightsOfCombine,  // which are read until its end: a dispatch between its halves has others
     kExpertCounts,
     kInputScale,
     kPayload,

@@ -96,13 +96,14 @@ std::byte* StagedSteps::host_slots() {
   return slots_.get();
 }
 
-// The copy of the slots that `gather` names. Other ranks may write to the other copy meanwhile (I1).
+// The copy of the slots that `gather` names. Other ranks may write to the next copy meanwhile (I1).
 void StagedSteps::bring_slots(const RowsOut& rows) {
   const HeapMap& map = steps_->plan().map;
   const std::int32_t *begin = rows.gather, *end = begin + num_rows_;
   const std::uint32_t slots_of_copy = map.message_slot(1, 0, 0);
+  const std::uint32_t slots = slots_of_copy * static_cast<std::uint32_t>(map.message_copies());
   const auto* named =
-      std::find_if(begin, end, [&](std::int32_t slot) { return static_cast<std::uint32_t>(slot) < 2 * slots_of_copy; });
+      std::find_if(begin, end, [&](std::int32_t slot) { return static_cast<std::uint32_t>(slot) < slots; });
   if (named == end) return;  // no token came: all are -1
   const std::size_t bytes = slots_of_copy * map.message_slot_bytes();
   const std::size_t at = static_cast<std::uint32_t>(*named) / slots_of_copy * bytes;

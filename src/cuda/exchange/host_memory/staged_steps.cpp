@@ -59,13 +59,13 @@ void StagedSteps::check_combine_input(const CheckContext& context, const Ticket&
 }
 
 // The weights of all entries, from an array or a function. Waits, since it collects them in memory of its own.
-Weights StagedSteps::on_device(const Weights& weights, int num_tokens) {
+Weights StagedSteps::on_device(HostTensors::Kind buffer, const Weights& weights, int num_tokens) {
   if (weights.data == nullptr && weights.hook == nullptr) return weights;
   std::vector<float> values;
   for (int token = 0; token < num_tokens; ++token)
     for (int k = 0; k < weights.top_k; ++k) values.push_back(weights.at(token, k));
   const ConstTensor host(values.data(), DType::f32, {num_tokens, weights.top_k});
-  const Tensor device = tensors_.copy_in(HostTensors::kTopkWeights, host);
+  const Tensor device = tensors_.copy_in(buffer, host);
   tensors_.wait();
   return {static_cast<const float*>(device.data), nullptr, nullptr, weights.top_k};
 }
@@ -113,7 +113,7 @@ DispatchArgs StagedSteps::on_device(const DispatchArgs& args) {
     const ConstTensor counts(args.expert_counts, DType::i32, {steps_->plan().shape.experts});
     staged.expert_counts = static_cast<const std::int32_t*>(tensors_.copy_in(HostTensors::kExpertCounts, counts).data);
   }
-  staged.weights = on_device(args.weights, args.num_tokens);
+  staged.weights = on_device(HostTensors::kTopkWeights, args.weights, args.num_tokens);
   tensors_.wait();
   return staged;
 }
@@ -181,7 +181,7 @@ CombineArgs StagedSteps::on_device(const CombineArgs& args, int num_tokens) {
       rows_tensor<const void>(args.rows, args.dtype, std::int64_t{args.num_rows}, layout_.hidden, args.row_stride);
   staged.rows = static_cast<const std::byte*>(tensors_.copy_in(HostTensors::kRows, rows).data);
   staged.row_stride = layout_.hidden * static_cast<std::int64_t>(size_of(args.dtype));
-  staged.weights = on_device(args.weights, num_tokens);
+  staged.weights = on_device(HostTensors::kWeightsOfCombine, args.weights, num_tokens);
   for (int i = 0; i < args.num_bias; ++i) {
     const Bias& bias = args.bias[i];
     const auto host = rows_tensor<const void>(bias.data, bias.dtype, num_tokens, layout_.hidden, bias.token_bytes);

@@ -75,7 +75,7 @@ class StagedSteps final : public ExchangeSteps {
   RowsOut on_device(const RowsOut& rows);
   CombineArgs on_device(const CombineArgs& args, int num_tokens);
   CombineOut on_device(const CombineOut& sums, int num_tokens);
-  Weights on_device(const Weights& weights, int num_tokens);
+  Weights on_device(HostTensors::Kind buffer, const Weights& weights, int num_tokens);
   GivenScales on_device(const GivenScales& scales, int num_tokens);
   Tensor scales_of(const RowsOut& rows) const;
   void stage_more(const RowsOut& rows, RowsOut& staged);

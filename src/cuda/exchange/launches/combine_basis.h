@@ -17,6 +17,7 @@ struct CombineBasis {
   const RoutingEntry* own = nullptr;       // this rank's table in the handle; null: that of the newest routing
   const HandleHeader* header = nullptr;    // of the handle; null: there is none
   const HandleRow* handle_rows = nullptr;  // all rows of the handle
+  bool exact = false;                      // CombineArgs::exact
   bool may_lack_rows = false;              // some may have had no room
   bool is_extra = false;                   // DeviceState::extra_result has its number
 };

@@ -29,6 +29,12 @@ HandleCheck LeftRouting::handle_check(Operation operation, const Ticket& ticket)
           .may_be_by_counts = state_.device().left_handles->by_counts};
 }
 
+HandleCheck LeftRouting::combine_check(const Ticket& ticket, const CombineArgs& args) const {
+  HandleCheck check = handle_check(Operation::combine, ticket);
+  check.chose_exact = args.exact && !state_.plan().exact;
+  return check;
+}
+
 void LeftRouting::launch_begin(const HandleCheck& check, const CombineOrder::Start& start) const {
   auto params = state_.params_of<HandleCallParams>(state_.masks().newest());
   params.check = check;
@@ -99,11 +105,11 @@ CombineBasis LeftRouting::begin_combine(const Ticket& ticket, const CombineArgs&
                                         const CombineOrder::Start& start) {
   is_extra_ = start.number != CombineNumber::of_dispatch;
   combine_mask_ = ticket.handle != nullptr ? state_.masks().newest() : state_.opened_mask();
-  const CombineBasis basis = basis_of(ticket);
+  const CombineBasis basis = basis_of(ticket, args);
   if (!is_extra_) return basis;
-  HandleCheck check = handle_check(Operation::combine, ticket);
+  HandleCheck check = combine_check(ticket, args);
   check.wants_order = args.row_weights != nullptr;
-  check.gives_weights = !state_.plan().exact && args.weights.are_given();
+  check.gives_weights = !args.exact && args.weights.are_given();
   if (check.wants_order)
     check.wanted.order =
         static_cast<std::int32_t>(args.has_row_weights_of_k ? RowOrder::by_source : RowOrder::by_expert);
@@ -113,9 +119,9 @@ CombineBasis LeftRouting::begin_combine(const Ticket& ticket, const CombineArgs&
   return basis;
 }
 
-CombineBasis LeftRouting::end_combine(const Ticket& ticket) const {
-  if (ticket.handle != nullptr) launch_begin(handle_check(Operation::combine, ticket), {});
-  return basis_of(ticket);
+CombineBasis LeftRouting::end_combine(const Ticket& ticket, const CombineArgs& sent) const {
+  if (ticket.handle != nullptr) launch_begin(combine_check(ticket, sent), {});
+  return basis_of(ticket, sent);
 }
 
 void LeftRouting::fit_rows(const KeptRouting& kept, const ArrivedRows& to) const {
@@ -133,8 +139,9 @@ bool LeftRouting::may_lack_rows(const Ticket& ticket) const {
   return may_have_overflowed_ || graphs_may_overflow_;
 }
 
-CombineBasis LeftRouting::basis_of(const Ticket& ticket) const {
+CombineBasis LeftRouting::basis_of(const Ticket& ticket, const CombineArgs& args) const {
   CombineBasis basis;
+  basis.exact = args.exact;
   basis.masked = combine_mask_;
   basis.may_lack_rows = may_lack_rows(ticket);
   basis.is_extra = is_extra_;
@@ -156,6 +163,7 @@ CombineBasis LeftRouting::basis_of(const Ticket& ticket) const {
 void LeftRouting::send_zeros(const CombineBasis& basis) const {
   if (!basis.may_lack_rows) return;
   auto params = state_.params_of<ZeroResultsParams>(basis.masked);
+  params.plan.exact = basis.exact;
   params.arrived = basis.arrived;
   params.kept = basis.handle_rows;
   params.bytes = state_.counters().bytes;

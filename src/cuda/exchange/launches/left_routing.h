@@ -22,7 +22,7 @@ class LeftRouting {
 
   // Ahead of a combine, or of its first half; and of its second half.
   CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args, const CombineOrder::Start& start);
-  CombineBasis end_combine(const Ticket& ticket) const;
+  CombineBasis end_combine(const Ticket& ticket, const CombineArgs& sent) const;
   // The home of a row that had no room gets zeros in place of a result.
   void send_zeros(const CombineBasis& basis) const;
 
@@ -30,7 +30,8 @@ class LeftRouting {
   HandleHeader header_of(const Ticket& ticket) const;
   HandleCheck handle_check(Operation operation, const Ticket& ticket) const;
   void launch_begin(const HandleCheck& check, const CombineOrder::Start& start) const;
-  CombineBasis basis_of(const Ticket& ticket) const;
+  HandleCheck combine_check(const Ticket& ticket, const CombineArgs& args) const;
+  CombineBasis basis_of(const Ticket& ticket, const CombineArgs& args) const;
   bool may_lack_rows(const Ticket& ticket) const;
   void copy_handle(const Ticket& ticket, const RowsOut& out) const;
   void fit_rows(const KeptRouting& kept, const ArrivedRows& to) const;

@@ -162,8 +162,9 @@ void TokenKernels::launch_scales_kernel(const RowsOut& out) const {
 void TokenKernels::launch_combine(const Ticket& ticket, const CombineBasis& basis, Halves halves, const CombineArgs& in,
                                   const CombineOut* out) const {
   auto params = params_of<CombineParams>(basis.masked, halves);
+  params.plan.exact = in.exact;
   params.in = in;
-  if (out != nullptr && state_.plan().exact) params.in.weights = widened(in.weights, ticket.num_tokens);
+  if (out != nullptr && in.exact) params.in.weights = widened(in.weights, ticket.num_tokens);
   params.is_extra = basis.is_extra;
   params.arrived = basis.weighed;
   params.own = basis.own;
@@ -178,7 +179,7 @@ void TokenKernels::launch_combine(const Ticket& ticket, const CombineBasis& basi
   const SumTypes types{params.in.dtype == DType::f32, has_f16(params.in, out)};
   const KernelPlan& plan = state_.format().kernel_plan;
   const RowOrder order = basis.header != nullptr ? plan.likely_order() : ticket.rows.order;
-  const CombineLaunch launch = plan.combine(likely_tokens, halves, types, order, state_.max_blocks());
+  const CombineLaunch launch = plan.combine(likely_tokens, halves, types, in.exact, order, state_.max_blocks());
   params.links.backs_off = launch.backs_off;
   params.roles = launch.policy.roles;
   log_launch(state_.rank(), "combine", ticket.num_tokens, launch.policy);

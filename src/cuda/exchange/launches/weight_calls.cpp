@@ -36,6 +36,7 @@ void WeightCalls::exchange_late(const CombineBasis& basis, const Ticket& ticket,
 
 ReturnedParams WeightCalls::returned_params(const CombineBasis& basis, const Ticket& ticket) const {
   auto params = state_.params_of<ReturnedParams>(basis.masked);
+  params.plan.exact = basis.exact;
   params.arrived = basis.arrived;
   params.own = basis.own;
   params.num_tokens = std::max(0, ticket.num_tokens);

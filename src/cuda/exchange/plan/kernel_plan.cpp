@@ -146,7 +146,8 @@ DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, DispatchKerne
   return launch;
 }
 
-CombineLaunch KernelPlan::combine(int num_tokens, Halves halves, SumTypes types, RowOrder order, int max_blocks) const {
+CombineLaunch KernelPlan::combine(int num_tokens, Halves halves, SumTypes types, bool exact, RowOrder order,
+                                  int max_blocks) const {
   const Problem problem{.ranks = plan_.shape.ranks,
                         .num_tokens = num_tokens,
                         .arrivals = likely_arrivals(num_tokens),
@@ -160,7 +161,7 @@ CombineLaunch KernelPlan::combine(int num_tokens, Halves halves, SumTypes types,
                         .local_fraction = local_fraction_,
                         .order = order,
                         .has_remote_ranks = plan_.map.has_remote_ranks(),
-                        .exact = plan_.exact,
+                        .exact = exact,
                         .may_copy_results = may_copy_results_,
                         .has_pipeline = has_pipeline_ && !types.rows_are_f32 && !types.has_f16};
   CombineLaunch launch{};

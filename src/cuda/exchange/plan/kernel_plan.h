@@ -77,7 +77,8 @@ class KernelPlan {
   DispatchLaunch dispatch(int num_tokens, Halves halves, DispatchKernel which, RowOrder order, int max_blocks) const;
   // Of rows of a handle, which only the device knows.
   RowOrder likely_order() const { return only_by_source_ ? RowOrder::by_source : RowOrder::by_expert; }
-  CombineLaunch combine(int num_tokens, Halves halves, SumTypes types, RowOrder order, int max_blocks) const;
+  CombineLaunch combine(int num_tokens, Halves halves, SumTypes types, bool exact, RowOrder order,
+                        int max_blocks) const;
   DeviceLimits scales_limits(int max_blocks) const { return limits(scales_, max_blocks); }
 
   // No kernel of another exchange runs at the same time: a kernel may be launched by PDL (I21).

@@ -37,6 +37,7 @@ struct HandleCheck {
   Operation operation = Operation::none;
   bool wants_order = false;       // of a combine: its rows must be by_source, or must not be, as `wanted` says
   bool gives_weights = false;     // a combine by_rank gives weights, which its handle's dispatch must not have had
+  bool chose_exact = false;       // of a combine: it sends each row, where others may send sums
   bool may_lack_rows = false;     // kernels behind this one heed HandleHeader::row_room
   bool may_be_by_counts = false;  // and HandleHeader::by_counts
 };

@@ -91,6 +91,7 @@ struct CombineArgs {
   std::uint32_t num_rows = 0;
   DType dtype = DType::bf16;  // of the rows: bf16, f16 or f32
   Weights weights;            // of exact, or late
+  bool exact = false;         // every row goes home; else a sum of this rank's rows
   int shared_begin = 0;
   int shared_end = 0;
   Bias bias[kMaxBias];

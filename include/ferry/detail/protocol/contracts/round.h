@@ -40,9 +40,9 @@ struct Plan {
   Divider by_top_k;
   HeapMap map;
   EntryCode code;
-  int rank = 0;      // in `shape`
-  int first_id = 0;  // the caller's id of the first expert of `shape`: skip_a2a: this rank's first expert, else 0
-  bool exact = false;
+  int rank = 0;        // in `shape`
+  int first_id = 0;    // the caller's id of the first expert of `shape`: skip_a2a: this rank's first expert, else 0
+  bool exact = false;  // of the combine: each row is a result
   const PackedSlots* packed = nullptr;  // where results are packed (I9), else null; renewed per round
   int shared_groups = 0;                // 1 with a fused shared expert
   int alignment = 1;

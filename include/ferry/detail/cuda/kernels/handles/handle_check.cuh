@@ -21,7 +21,7 @@ namespace ferry::cuda {
 __device__ inline bool may_be_combined(const HandleCheck& c, const Plan& plan, const HandleHeader& h) {
   constexpr auto kBySource = static_cast<std::int32_t>(RowOrder::by_source);
   if (c.wants_order && (h.order == kBySource) != (c.wanted.order == kBySource)) return false;
-  if (h.order == kBySource) return plan.map.has_token_lists();
+  if (h.order == kBySource) return plan.map.has_token_lists() && !c.chose_exact;
   return h.order >= 0 && h.order < kRowOrders;
 }
 
@@ -64,7 +64,7 @@ __device__ inline bool has_older_mask(const HandleCheck& c, const Plan& plan, in
 
 // I22: what this rank says of the call of that number that begins now.
 __device__ inline CallWords words_of_call(const HandleCheck& c, Epoch number, Epoch routing) {
-  const Epoch word = call_word(number, routing_mark(routing, true));
+  const Epoch word = call_word(number, routing_mark(routing, true) ^ (c.chose_exact ? kMarkOfExact : 0));
   return c.operation == Operation::dispatch ? CallWords{word, 0} : CallWords{0, word};
 }
 // Nothing waits for the word, so it needs no order. A warp calls it.
