@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable, NoReturn
 
 import torch
 
@@ -26,3 +26,12 @@ def require_tensor(name: str, value: Any, shape: str) -> None:
 def told(value: Any) -> str:
     """A value in an error: its type where it may be long."""
     return repr(value) if value is None or isinstance(value, (bool, int, float)) else str(type(value))
+
+
+def refused(what: str, why: str) -> Callable[..., Any]:
+    """A function that programs may import, and that raises NotImplementedError when it is called."""
+    def refuse(*args: Any, **more: Any) -> NoReturn:
+        raise NotImplementedError(f"{what}: {why}")
+
+    refuse.__name__ = what.rpartition(".")[2]
+    return refuse

@@ -48,14 +48,14 @@ class Ranks:
 
 def _world_of(group: Any, comm: Any, deadline: float) -> ferry.World:
     if group is not None:
-        return ferry.torch.world_of_group(group, device=_device(), deadline=deadline)
+        return ferry.torch.world_of_group(group, device=chosen_device(), deadline=deadline)
     if comm is None:
         raise ValueError("neither group nor comm was given; one of them says who the ranks are")
-    return ferry.World.from_all_gather(comm.Get_rank(), comm.Get_size(), comm.allgather, device=_device(),
+    return ferry.World.from_all_gather(comm.Get_rank(), comm.Get_size(), comm.allgather, device=chosen_device(),
                                        deadline=deadline)
 
 
-def _device() -> str:
+def chosen_device() -> str:
     """Where tensors will lie. A group does not say it: engines give one of CPUs for tensors on GPUs."""
     chosen = os.environ.get("FERRY_DEEPEP_DEVICE")
     if chosen not in (None, "cpu", "cuda"):
@@ -63,3 +63,12 @@ def _device() -> str:
     if chosen == "cpu" or chosen is None and not (torch.cuda.is_available() and ferry.has_cuda()):
         return "cpu"
     return f"cuda:{torch.cuda.current_device()}"
+
+
+def get_physical_domain_size(group: Any) -> tuple[int, int]:
+    """(hosts, ranks of a host)"""
+    return 1, int(group.size if isinstance(group, ferry.World) else group.size())
+
+
+def get_logical_domain_size(group: Any, allow_hybrid_mode: bool = True) -> tuple[int, int]:
+    return get_physical_domain_size(group)

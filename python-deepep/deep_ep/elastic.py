@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, NoReturn, Sequence
+from typing import Any, Sequence
 
 import torch
 
-import ferry
-
-from ._arguments import refuse_unknown, require_tensor
+from ._arguments import refuse_unknown, refused, require_tensor
 from ._config import low_latency_size_hint, rounded_up
 from ._ep_handle import EPHandle, handle_of
 from ._exchanges import Family, Kind
 from ._handles import Routing
-from ._ranks import Ranks
+from ._ranks import Ranks, get_physical_domain_size
 from ._streams import Call, Streams, is_capturing
 from .utils.event import EventHandle, EventOverlap
 
 _LEAST_BLOCKS = 3
 _SMS, _QPS = 24, 17
+_WHY = "deep_ep on Ferry has what is about experts only"
 
 
 class ElasticBuffer:
@@ -73,7 +72,7 @@ class ElasticBuffer:
     @staticmethod
     def get_buffer_size_hint(group: Any, num_max_tokens_per_rank: int, hidden: int, *args: Any, **more: Any) -> int:
         """A number of bytes for num_bytes, which allocates nothing."""
-        ranks = group.size if isinstance(group, ferry.World) else group.size()
+        _, ranks = get_physical_domain_size(group)
         return rounded_up(low_latency_size_hint(num_max_tokens_per_rank, hidden, ranks), 1 << 21)
 
     @staticmethod
@@ -107,7 +106,9 @@ class ElasticBuffer:
 
     def agrs_new_session(self, enabled: bool = True) -> contextlib.AbstractContextManager[None]:
         """Not there. Callers that have it off may say so: `enabled=False` is a context that does nothing."""
-        return _refuse("agrs_new_session") if enabled else contextlib.nullcontext()
+        if enabled:
+            raise NotImplementedError(f"ElasticBuffer.agrs_new_session: {_WHY}")
+        return contextlib.nullcontext()
 
     # ---- the calls
 
@@ -318,19 +319,7 @@ class _Dispatch:
             self.weights = outputs[name] = call.empty(shape, torch.float32)
 
 
-def _refuse(name: str) -> NoReturn:
-    raise NotImplementedError(f"ElasticBuffer.{name}: deep_ep on Ferry has what is about experts only")
-
-
-def _refused(name: str) -> Any:
-    def refuse(*args: Any, **more: Any) -> NoReturn:
-        _refuse(name)
-
-    refuse.__name__ = name
-    return staticmethod(refuse)
-
-
 for _name in ("engram_write", "engram_fetch", "get_engram_storage_size_hint", "pp_set_config", "pp_send", "pp_recv",
               "get_pp_buffer_size_hint", "create_agrs_session", "destroy_agrs_session", "agrs_set_config",
               "agrs_get_inplace_tensor", "get_agrs_num_max_session_bytes", "get_agrs_buffer_size_hint", "all_gather"):
-    setattr(ElasticBuffer, _name, _refused(_name))
+    setattr(ElasticBuffer, _name, staticmethod(refused(f"ElasticBuffer.{_name}", _WHY)))

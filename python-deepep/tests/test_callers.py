@@ -23,7 +23,8 @@ from test_errors import IDS, X, layout_of
     ("deep_ep.buffers.legacy", ["Buffer", "Config", "EventHandle", "EventOverlap"]),
     ("deep_ep.utils", ["EventHandle", "EventOverlap", "check_nvlink_connections"]),
     ("deep_ep.utils.event", ["EventHandle", "EventOverlap"]),
-    ("deep_ep._C", ["EventHandle"])])
+    ("deep_ep.utils.envs", ["check_nvlink_connections", "get_logical_domain_size", "get_physical_domain_size"]),
+    ("deep_ep._C", ["Config", "EventHandle", "topk_idx_t"])])
 def test_names_are_where_deepep_has_them(module: str, names: list[str]) -> None:
     for name in names:
         assert getattr(importlib.import_module(module), name) is getattr(deep_ep, name), name

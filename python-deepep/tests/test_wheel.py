@@ -38,7 +38,8 @@ def metadata(wheel: zipfile.ZipFile) -> email.message.Message:
 
 def test_modules_types_and_licence_are_in_it(wheel: zipfile.ZipFile) -> None:
     names = wheel.namelist()
-    for name in ("deep_ep/__init__.py", "deep_ep/py.typed", "deep_ep/buffers/legacy.py", "deep_ep/utils/event.py"):
+    for name in ("deep_ep/__init__.py", "deep_ep/py.typed", "deep_ep/buffers/legacy.py", "deep_ep/utils/event.py",
+                 "deep_ep/utils/refs.py"):
         assert name in names
     licence = next(name for name in names if name.endswith("LICENSE"))
     assert wheel.read(licence) == (CLONE / "LICENSE").read_bytes()
