@@ -1,20 +1,24 @@
-"""DeepEP's own test files, unchanged, with this module in its place: two processes with a GPU each.
+"""DeepEP's own test files, unchanged, with this module in its place: two processes, with a GPU each or on CPUs.
 
 They are DeepEP's, so they are not here. FERRY_DEEPEP_CLONE names a clone of its repository, or a folder with what
-`git archive` gives of the two commits, as v1 and v2.
+`git archive` gives of the two commits, as v1 and v2. The helpers that V2's files import are those of this module, or
+once more DeepEP's, so that both oracles look at the same buffers.
 """
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
 import io
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+import tempfile
 
 import pytest
 import torch
@@ -23,17 +27,19 @@ import deep_ep
 
 CLONE = os.environ.get("FERRY_DEEPEP_CLONE", "")
 COMMITS = {"v1": "567632d", "v2": "dd758ca"}
+HELPERS = ("math", "gate", "envs", "refs", "testing")
 SMALL = os.environ.get("FERRY_DEEPEP_SIZE") == "small"
+SMALL_NORMAL = ("--num-tokens", "128", "--hidden", "2048", "--num-topk", "4", "--num-experts", "16")
+SMALL_LOW_LATENCY = ("--num-tokens", "37", "--hidden", "2048", "--num-topk", "4", "--num-experts", "12")
+TINY = ("--num-tokens", "16", "--hidden", "256", "--num-topk", "4", "--num-experts", "12")
 
-if torch.cuda.device_count() < 2:
-    pytestmark = pytest.mark.skip(reason="no GPU was found for a second rank")
-elif not CLONE:
-    pytestmark = pytest.mark.skip(reason="FERRY_DEEPEP_CLONE names no clone of DeepEP")
+pytestmark = pytest.mark.skipif(not CLONE, reason="FERRY_DEEPEP_CLONE names no clone of DeepEP")
+ON_GPUS = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="no GPU was found for a second rank")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
-    """v1 and v2 as they are, and in `module` this deep_ep with those helpers of V2's test that it does not have."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """v1 and v2 as they are, this deep_ep in `ours`, and in `theirs` with the helpers of V2."""
     made = tmp_path_factory.mktemp("deepep")
     for version, commit in COMMITS.items():
         given = pathlib.Path(CLONE) / version
@@ -43,36 +49,93 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
             archive = subprocess.run(["git", "-C", CLONE, "archive", commit], check=True, capture_output=True).stdout
             with tarfile.open(fileobj=io.BytesIO(archive)) as tree:
                 tree.extractall(made / version, filter="data")
-    ours = pathlib.Path(deep_ep.__file__).parent
-    shutil.copytree(ours, made / "module" / "deep_ep")
-    for helper in (made / "v2" / "deep_ep" / "utils").glob("*.py"):
-        if not (ours / "utils" / helper.name).exists():
-            shutil.copy(helper, made / "module" / "deep_ep" / "utils")
-    yield made
+    for name in ("ours", "theirs"):
+        shutil.copytree(pathlib.Path(deep_ep.__file__).parent, made / name / "deep_ep",
+                        ignore=shutil.ignore_patterns("__pycache__"))
+    for helper in HELPERS:
+        shutil.copy(made / "v2" / "deep_ep" / "utils" / f"{helper}.py", made / "theirs" / "deep_ep" / "utils")
+    return made
 
 
-def run(folder: pathlib.Path, file: str, *options: str) -> None:
+def run(folder: pathlib.Path, file: str, *options: str, module: str = "ours", cpus: int = 0) -> None:
+    """The file, which starts its processes; on CPUs so many ranks, a process each, that are started here."""
     ferry_folder = pathlib.Path(importlib.util.find_spec("ferry").origin).parents[1]  # type: ignore[union-attr, arg-type]
-    path = os.pathsep.join(map(str, (folder / "module", ferry_folder, folder / file.split("/")[0] / "tests")))
+    path = os.pathsep.join(map(str, (folder / module, ferry_folder, folder / file.split("/")[0] / "tests")))
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = str(one.getsockname()[1])
     environment = {name: value for name, value in os.environ.items() if name != "FERRY_DEEPEP_DEVICE"}
-    done = subprocess.run([sys.executable, folder / file, "--num-processes", "2", *options], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=280, cwd=folder / file.split("/")[0],
-                          env=environment | {"PYTHONPATH": path, "MASTER_PORT": "8361"})
-    assert done.returncode == 0, done.stdout[-8000:]
+    environment |= {"PYTHONPATH": path, "MASTER_PORT": port}
+    on_cpus = pathlib.Path(__file__).with_name("on_cpus.py")
+    commands = [[on_cpus, str(rank)] for rank in range(cpus)] if cpus else [[]]
+    with tempfile.TemporaryFile("w+") as said:
+        started = [subprocess.Popen([sys.executable, *command, folder / file, "--num-processes", str(cpus or 2), *options],
+                                    stdout=said, stderr=subprocess.STDOUT, cwd=folder / file.split("/")[0],
+                                    env=environment) for command in commands]
+        try:
+            codes = [one.wait(timeout=280) for one in started]
+        finally:
+            for one in started:
+                one.kill()
+        said.seek(0)
+        assert not any(codes), said.read()[-16000:]
 
 
+@ON_GPUS
 def test_intranode(folder: pathlib.Path) -> None:
-    run(folder, "v1/tests/test_intranode.py",
-        *(("--num-tokens", "128", "--hidden", "2048", "--num-topk", "4", "--num-experts", "16") if SMALL else ()))
+    run(folder, "v1/tests/test_intranode.py", *(SMALL_NORMAL if SMALL else ()))
 
 
+@ON_GPUS
 def test_low_latency(folder: pathlib.Path) -> None:
-    run(folder, "v1/tests/test_low_latency.py",
-        *(("--num-tokens", "37", "--hidden", "2048", "--num-topk", "4", "--num-experts", "12") if SMALL else ()))
+    run(folder, "v1/tests/test_low_latency.py", *(SMALL_LOW_LATENCY if SMALL else ()))
 
 
+@ON_GPUS
 def test_elastic(folder: pathlib.Path) -> None:
-    """All cases small, and the first one large."""
+    """All cases small, and the first one large, with what measures it."""
     run(folder, "v2/tests/elastic/test_ep.py", "--skip-perf-test", "--num-tokens", "256", "--hidden", "2048")
     if not SMALL:
-        run(folder, "v2/tests/elastic/test_ep.py", "--skip-perf-test", "--test-first-only")
+        run(folder, "v2/tests/elastic/test_ep.py", "--test-first-only")
+
+
+@ON_GPUS
+def test_elastic_by_deepeps_oracle(folder: pathlib.Path) -> None:
+    run(folder, "v2/tests/elastic/test_ep.py", "--skip-perf-test", "--num-tokens", "256", "--hidden", "2048",
+        module="theirs")
+    if not SMALL:
+        run(folder, "v2/tests/elastic/test_ep.py", "--skip-perf-test", "--test-first-only", module="theirs")
+
+
+@ON_GPUS
+def test_v2s_copies_of_v1s_files(folder: pathlib.Path) -> None:
+    run(folder, "v2/tests/legacy/test_intranode.py", *SMALL_NORMAL)
+    run(folder, "v2/tests/legacy/test_low_latency.py", *SMALL_LOW_LATENCY)
+
+
+@pytest.mark.parametrize("ranks, options", [
+    (2, ()), (2, ("--masked-ratio", "0.3", "--deterministic", "--unbalanced-ratio", "1.5")),
+    (3, ("--masked-ratio", "0.2", "--test-first-only")),
+    (3, ("--masked-ratio", "0.3", "--allow-multiple-reduction", "0", "--do-cpu-sync", "0", "--unbalanced-ratio", "1.5",
+         "--precise-unbalanced-ratio"))])
+def test_elastic_on_cpus(folder: pathlib.Path, ranks: int, options: tuple[str, ...]) -> None:
+    run(folder, "v2/tests/elastic/test_ep.py", "--skip-perf-test", *TINY, *options, cpus=ranks)
+
+
+def test_intranode_on_cpus(folder: pathlib.Path) -> None:
+    run(folder, "v2/tests/legacy/test_intranode.py", *TINY, cpus=2)
+
+
+def test_what_its_files_import_is_there(folder: pathlib.Path) -> None:
+    looked_at = set()
+    for version in COMMITS:
+        for file in (folder / version / "tests").rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "deep_ep":
+                    for name in node.names:
+                        assert hasattr(importlib.import_module(str(node.module)), name.name), (node.module, name.name)
+                        looked_at.add(name.name)
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "deep_ep":
+                    assert hasattr(deep_ep, node.attr), node.attr
+                    looked_at.add(node.attr)
+    assert {"ElasticBuffer", "Buffer", "get_unbalanced_scores", "bench_kineto", "get_rdma_gbs"} <= looked_at
