@@ -55,14 +55,17 @@ def _world_of(group: Any, comm: Any, deadline: float) -> ferry.World:
                                        deadline=deadline)
 
 
-def chosen_device() -> str:
-    """Where tensors will lie. A group does not say it: engines give one of CPUs for tensors on GPUs."""
+def has_gpu_tensors() -> bool:
+    """Whether tensors will lie on GPUs. A group does not say it: engines give one of CPUs for tensors on GPUs."""
     chosen = os.environ.get("FERRY_DEEPEP_DEVICE")
     if chosen not in (None, "cpu", "cuda"):
         raise ValueError(f"FERRY_DEEPEP_DEVICE is {chosen!r}; it must be cpu or cuda")
-    if chosen == "cpu" or chosen is None and not (torch.cuda.is_available() and ferry.has_cuda()):
-        return "cpu"
-    return f"cuda:{torch.cuda.current_device()}"
+    return chosen == "cuda" or chosen is None and torch.cuda.is_available() and ferry.has_cuda()
+
+
+def chosen_device() -> str:
+    """Where tensors will lie."""
+    return f"cuda:{torch.cuda.current_device()}" if has_gpu_tensors() else "cpu"
 
 
 def get_physical_domain_size(group: Any) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from .._arguments import refused
-from .._ranks import chosen_device, get_logical_domain_size, get_physical_domain_size
+from .._ranks import chosen_device, get_logical_domain_size, get_physical_domain_size, has_gpu_tensors
 from . import check_nvlink_connections
 
 __all__ = ["check_fast_rdma_atomic_support", "check_nvlink_connections", "dist_print", "get_global_seed",
@@ -39,10 +39,10 @@ def init_dist(local_rank: int, num_local_ranks: int, seed: int = 0) -> tuple[int
     address = f"{os.environ.get('MASTER_ADDR', '127.0.0.1')}:{os.environ.get('MASTER_PORT', '8361')}"
     ranks = int(os.environ.get("WORLD_SIZE", "1")) * num_local_ranks
     rank = int(os.environ.get("RANK", "0")) * num_local_ranks + local_rank
-    if torch.cuda.is_available():
+    is_gpu = has_gpu_tensors()
+    if is_gpu:
         torch.cuda.set_device(local_rank)
     device = torch.device(chosen_device())
-    is_gpu = device.type == "cuda"
     dist.init_process_group("nccl" if is_gpu else "gloo", init_method=f"tcp://{address}", rank=rank, world_size=ranks,
                             device_id=device if is_gpu else None)
     torch.set_default_device(device)

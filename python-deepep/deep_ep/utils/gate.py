@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from .._ranks import chosen_device
 from .math import ceil_div
 
-_SAMPLE = 1024  # tokens that say what a factor does
+_SAMPLE = 4096  # tokens that say what a factor does
 _MOST_FACTOR = 1e4
 _STEPS = 20
 
@@ -30,23 +31,22 @@ def get_random_unbalanced_scores(num_tokens: int, num_experts: int, num_ranks: i
 
 
 def get_scores_by_factor(num_tokens: int, num_experts: int, num_ranks: int, factor: float) -> torch.Tensor:
-    scores = torch.randn((num_tokens, num_experts), dtype=torch.float32, device=chosen_device()).abs() + 1
-    scores[:, :num_experts // num_ranks] *= factor
-    return scores
+    return _scaled(_random_scores(num_tokens, num_experts, None), num_experts // num_ranks, factor)
 
 
+@functools.lru_cache
 def map_unbalanced_ratio_to_factor(num_tokens: int, num_experts: int, num_ranks: int, num_topk: int,
                                    ratio: float) -> float:
     """The factor on the scores of rank 0 for which it gets `ratio` times as many tokens as another rank on average, or
-    the nearest ratio that there is. Found by halving, with tokens of its own."""
+    the nearest ratio that there is. Found by halving, with tokens of its own that are the same each time."""
     if ratio == 1.0 or num_ranks == 1:
         return 1.0
     low, high = math.log(1 / _MOST_FACTOR), math.log(_MOST_FACTOR)
-    scores = get_scores_by_factor(_SAMPLE, num_experts, num_ranks, 1.0)
+    scores = _random_scores(_SAMPLE, num_experts, torch.Generator(chosen_device()).manual_seed(0))
     local = num_experts // num_ranks
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        scaled = torch.cat((scores[:, :local] * math.exp(middle), scores[:, local:]), 1)
+        scaled = _scaled(scores, local, math.exp(middle))
         reached = _tokens_of_ranks(scaled.topk(num_topk, dim=1).indices, local, num_ranks)
         first, others = float(reached[0]), float(reached[1:].sum()) / (num_ranks - 1)
         low, high = (middle, high) if first < ratio * others else (low, middle)
@@ -90,6 +90,15 @@ def _dealt_ranks(tokens: int, experts: int, ranks: int, top_k: int, ratio: float
     turns = torch.randperm(ranks - 1, device=device) + 1
     dealt[owners, turns[torch.arange(owners.shape[0], device=device) % max(1, ranks - 1)]] = True
     return dealt
+
+
+def _random_scores(tokens: int, experts: int, generator: torch.Generator | None) -> torch.Tensor:
+    shape = (tokens, experts)
+    return torch.randn(shape, dtype=torch.float32, device=chosen_device(), generator=generator).abs() + 1
+
+
+def _scaled(scores: torch.Tensor, local: int, factor: float) -> torch.Tensor:
+    return torch.cat((scores[:, :local] * factor, scores[:, local:]), 1)
 
 
 def _tokens_of_ranks(ids: torch.Tensor, local: int, ranks: int) -> torch.Tensor:
