@@ -20,7 +20,6 @@ namespace {
 conformance::Target emulated_target() {
   conformance::Target target;
   target.name = "emulated cuda";
-  target.all_combinations = wants_all();
   target.run_ranks = [](int ranks, const std::function<void(World&)>& body) { run_cuda_ranks(ranks, true, body); };
   target.make_worlds = [](int ranks) {
     if (ranks < 1 || ranks > kMaxGpuRanks) throw conformance::Skipped("a world of GPUs is made from a list of them");
@@ -47,7 +46,7 @@ void run_on(const conformance::Target& target, const conformance::Case& each) {
   emulated::set_gpus({});
   emulated::reset({});
   try {
-    each.run(target);
+    run_few_or_all(each, target);
   } catch (const conformance::Skipped& reason) {
     GTEST_SKIP() << reason.what();
   }

@@ -14,6 +14,7 @@
 #include "support/processes/lost_process.h"
 #include "support/processes/process_suite.h"
 #include "support/processes/workers.h"
+#include "support/wants_all.h"
 
 namespace ferry::test {
 namespace {
@@ -30,7 +31,7 @@ int run_suite(const std::string& only) {
   ProcessSuite processes(place_of_process(), world_at);
   conformance::Target target = processes.target("processes");
   target.hooks_may_throw = true;
-  return processes.run_suite(target, only);
+  return processes.run_suite(target, only, run_few_or_all);
 }
 
 Scenario scenario_of(int ranks) {

@@ -7,6 +7,7 @@
 
 #include "conformance/suite.h"
 #include "support/fake_world.h"
+#include "support/wants_all.h"
 
 namespace ferry::test {
 namespace {
@@ -29,7 +30,7 @@ class OverLateFabrics : public testing::TestWithParam<Parameters> {};
 TEST_P(OverLateFabrics, Conforms) {
   const auto& [kind, suite_case] = GetParam();
   try {
-    suite_case.run(target_of(kind));
+    run_few_or_all(suite_case, target_of(kind));
   } catch (const conformance::Skipped& skipped) {
     GTEST_SKIP() << skipped.what();
   } catch (const conformance::Failure& failure) {

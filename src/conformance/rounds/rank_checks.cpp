@@ -241,9 +241,13 @@ void run_round(Exchange& exchange, const Scenario& scenario, Form form) {
   round.check_tokens();
 }
 
-void on_ranks(const Target& target, int ranks, const std::string& what, const std::function<void(World&)>& body) {
+bool is_wanted(const Target& target, int ranks, const std::string& what) {
   if (ranks > target.max_ranks)
     throw Skipped("needs " + std::to_string(ranks) + " ranks; the backend has " + std::to_string(target.max_ranks));
+  return !target.runs_round || target.runs_round(what);
+}
+
+void run_wanted(const Target& target, int ranks, const std::string& what, const std::function<void(World&)>& body) {
   try {
     target.run_ranks(ranks, body);
   } catch (const Failure& failure) {
@@ -251,6 +255,10 @@ void on_ranks(const Target& target, int ranks, const std::string& what, const st
   } catch (const Error& error) {
     throw Failure(-1, "[" + what + "]", "no error", std::string(to_string(error.kind())) + ": " + error.what());
   }
+}
+
+void on_ranks(const Target& target, int ranks, const std::string& what, const std::function<void(World&)>& body) {
+  if (is_wanted(target, ranks, what)) run_wanted(target, ranks, what, body);
 }
 
 void require_orders(const World& world, const ScenarioSettings& settings) {
@@ -280,8 +288,10 @@ void require_settings(const World& world, const ScenarioSettings& settings) {
 }
 
 void run_scenario(const Target& target, const ScenarioSettings& settings, Form form) {
+  const std::string what = describe(settings);
+  if (!is_wanted(target, settings.shape.ranks, what)) return;
   const Scenario scenario = make_scenario(settings);
-  on_ranks(target, settings.shape.ranks, describe(settings), [&](World& world) {
+  run_wanted(target, settings.shape.ranks, what, [&](World& world) {
     if (test::is_masked_out(scenario.round, world.rank())) return;
     require_orders(world, settings);
     require_settings(world, settings);

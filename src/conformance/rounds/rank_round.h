@@ -99,7 +99,13 @@ void run_combine(Exchange& exchange, const RankRound& round, Form form);
 // Dispatch, check, combine, check.
 void run_round(Exchange& exchange, const Scenario& scenario, Form form);
 
-// Runs `body` on all ranks. An error becomes a Failure that says what ran; too many ranks for the target are Skipped.
+// Whether the target runs the round that is described so. Too many ranks for it are Skipped.
+bool is_wanted(const Target& target, int ranks, const std::string& what);
+
+// Runs `body` on all ranks of a target that wants it. An error becomes a Failure that says what ran.
+void run_wanted(const Target& target, int ranks, const std::string& what, const std::function<void(World&)>& body);
+
+// Both. Who makes a scenario first, which takes long, calls them one by one.
 void on_ranks(const Target& target, int ranks, const std::string& what, const std::function<void(World&)>& body);
 
 // Throws Skipped where exchanges of this world cannot do the orders of rows or fill the outputs: all ranks of a world

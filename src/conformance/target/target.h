@@ -16,6 +16,8 @@ struct Target {
   std::function<void(int ranks, const std::function<void(World&)>& body)> run_ranks;
   // All ranks' worlds where one process holds them, else not given.
   std::function<std::vector<std::unique_ptr<World>>(int ranks)> make_worlds;
+  // Whether a round that a case describes so is run; not given: every one is (few_rounds.h).
+  std::function<bool(const std::string& what)> runs_round;
   // Whether some ranks of this world are reached by puts from send buffers; not given: none is.
   std::function<bool(const World&)> has_remote_ranks;
   int max_ranks = 8;

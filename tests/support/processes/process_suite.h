@@ -12,6 +12,10 @@
 namespace ferry::test {
 
 using MakeWorld = std::function<std::unique_ptr<World>(const ProcessPlace& place)>;
+using RunCase = std::function<void(const conformance::Case& each, const conformance::Target& target)>;
+
+// All rounds of a case.
+inline void run_whole(const conformance::Case& each, const conformance::Target& target) { each.run(target); }
 
 class ProcessSuite {
  public:
@@ -22,7 +26,7 @@ class ProcessSuite {
   // Runs the cases that `only` says: "" all; "quick" the quick ones; "orders/,sizes/" those whose names begin so;
   // "-orders/,sizes/" all others. Rank 0 prints what came of each. The exit code: 0 where some passed and none failed.
   // Collective.
-  int run_suite(const conformance::Target& suite, const std::string& only);
+  int run_suite(const conformance::Target& suite, const std::string& only, const RunCase& run_case = run_whole);
 
   int rank() const { return control_.rank(); }
   net::Bootstrap& control() { return control_; }
