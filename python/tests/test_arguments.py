@@ -46,7 +46,8 @@ def test_functions():
     refuses_arguments(ferry.exchange_layout, {**of_shape, "rank": "whole"}, **SHAPE)
     refuses_arguments(ferry.cuda_state_bytes, of_shape, **SHAPE)
     refuses_arguments(ferry.memory_use, {**of_shape, "has_remote_ranks": "flag", "deadline": "seconds"}, **SHAPE)
-    for argument in ("expert_alignment", "concurrent", "workers", "reserve_sms", "allreduce_world_size"):
+    for argument in ("expert_alignment", "message_copies", "concurrent", "workers", "reserve_sms",
+                     "allreduce_world_size"):
         refuses_all(argument, "whole", lambda value: ferry.memory_use(**SHAPE, **{argument: value}), none=False)
     refuses_all("a name of row_orders", "text", lambda value: ferry.memory_use(**SHAPE, row_orders=[value]))
     refuses_arguments(ferry.make_thread_worlds, {"ranks": "whole"})

@@ -78,6 +78,31 @@ def test_exact_gives_the_rows_themselves_and_their_sums(case, run):
     run(layer.ranks, body)
 
 
+def test_combines_that_choose_their_reduction(case, run):
+    layer, _ = case
+
+    def body(world):
+        rank = world.rank
+        with open_exchange(world, case, reduction="either", result_format="f32") as exchange:
+            arrivals = exchange.dispatch(layer.tokens[rank], layer.ids[rank], layer.weights[rank], leave_handle=True)
+            rows = layer.results_of(rank, arrivals)
+            for _ in range(2):
+                assert_sums(exchange.combine(rows, handle=arrivals.handle), layer, rank)
+                assert_sums(exchange.combine(rows, handle=arrivals.handle, reduction="exact",
+                                             topk_weights=layer.weights[rank]), layer, rank)
+            got = exchange.combine(rows, handle=arrivals.handle, reduction="exact", unreduced=True)
+            factors = np.where(layer.ids[rank] >= 0, layer.ids[rank] + 1, 0)
+            assert (got == layer.tokens[rank][:, None, :] * factors[:, :, None]).all()
+            with pytest.raises(ferry.InvalidArgument, match="reduction is 'either'; it must be one of by_rank, exact"):
+                exchange.combine(rows, handle=arrivals.handle, reduction="either")
+        with open_exchange(world, case) as exchange:
+            arrivals = exchange.dispatch(layer.tokens[rank], layer.ids[rank], layer.weights[rank])
+            with pytest.raises(ferry.InvalidArgument, match="reduction is exact; this exchange is by_rank"):
+                exchange.combine(layer.results_of(rank, arrivals), reduction="exact")
+
+    run(layer.ranks, body)
+
+
 def test_rows_by_source(case, run):
     layer, _ = case
 
@@ -174,6 +199,14 @@ def test_rows_in_place(case, run):
             has = np.flatnonzero(arrivals.has_token)
             for row, (_, source, token, _) in zip(has, layer.rows_of(rank)):
                 bits = slots[arrivals.gather[row]].astype(np.uint32) << 16
+                assert (bits.view(np.float32) == layer.tokens[source][token]).all()
+        with open_exchange(world, case, message_copies=4) as exchange:
+            first, *_ = [exchange.dispatch(layer.tokens[rank] * (i + 1), layer.ids[rank], row_order="in_place")
+                         for i in range(3)]
+            slots = exchange.arrival_slots()["payload"]
+            assert slots.shape[0] == 4
+            for row, (_, source, token, _) in zip(np.flatnonzero(first.has_token), layer.rows_of(rank)):
+                bits = slots.reshape(-1, layer.hidden).view(np.uint16)[first.gather[row]].astype(np.uint32) << 16
                 assert (bits.view(np.float32) == layer.tokens[source][token]).all()
 
     run(layer.ranks, body)

@@ -85,6 +85,7 @@ struct HandleRank {
         call{.stream = stream},
         exchange(of_rank, first.settings.shape, first.settings.options) {
     cuda::cuda_check(cudaSetDevice(device), "cudaSetDevice");
+    do_first_work();
   }
   void keep(HandleRound& round, const Handle& handle) {
     round.reset(stream.get());
@@ -129,6 +130,16 @@ struct HandleRank {
   Stream stream;
   CallOptions call;
   Exchange exchange;
+
+ private:
+  // CUDA may wait for all kernels of a device when a stream gets its first work, and kernels of ranks that share the
+  // GPU wait for each other. Tests have a barrier before their first call.
+  void do_first_work() const {
+    const cuda::DeviceMemory memory(sizeof device);
+    cuda::cuda_check(cudaMemcpyAsync(memory.data(), &device, sizeof device, cudaMemcpyHostToDevice, stream.get()),
+                     "cudaMemcpyAsync");
+    wait();
+  }
 };
 
 }  // namespace ferry::test

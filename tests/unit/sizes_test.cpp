@@ -69,6 +69,14 @@ TEST(Sizes, RefusesOptionsThatDoNotFit) {
   expect_refused("allreduce_world_size", [](ExchangeOptions& o) { o.allreduce_world_size = 2; });
   expect_refused("concurrent", [](ExchangeOptions& o) { o.concurrent = 0; });
   expect_refused("reserve_sms", [](ExchangeOptions& o) { o.reserve_sms = -1; });
+  for (const int copies : {0, 1, 3, 8})
+    expect_refused("message_copies", [=](ExchangeOptions& o) { o.message_copies = copies; });
+  expect_refused("4294836216 slots", [](ExchangeOptions& o) { o.message_copies = 4; }, {127, 127, 1, 8454402, 32});
+  for (const Reduction reduction : {Reduction::exact, Reduction::either})
+    expect_refused(to_string(reduction), [=](ExchangeOptions& o) {
+      o.reduction = reduction;
+      o.late_weights = true;
+    });
   expect_refused("workers", [](ExchangeOptions& o) { o.workers = 0; });
   expect_refused("workers", [](ExchangeOptions& o) { o.workers = 100'000; });
   expect_refused("deadline", [](ExchangeOptions& o) { o.deadline = std::chrono::milliseconds(0); });
