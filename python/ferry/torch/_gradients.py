@@ -72,9 +72,9 @@ def returns_weights(world: World) -> bool:
 
 def require_trainable(world: World, options: dict[str, Any]) -> None:
     """Refuses options whose exchange has no transpose by handles."""
-    if options.get("reduction", "by_rank") != "by_rank":
-        raise InvalidArgument("backward with reduction exact: its weights stay at the tokens' home, and the gradients of "
-                              "rows are made elsewhere; use by_rank")
+    if (reduction := options.get("reduction", "by_rank")) != "by_rank":
+        raise InvalidArgument(f"backward with reduction {reduction}: where combine is exact, weights stay at the tokens' "
+                              "home, and the gradients of rows are made elsewhere; use by_rank")
     if options.get("skip_a2a"):
         raise InvalidArgument("backward with skip_a2a: every rank has all tokens and gets partial sums, so what is "
                               "wanted is an all-reduce of gradients; make the exchange without backward")
