@@ -23,7 +23,7 @@ file(GLOB_RECURSE FERRY_CUDA_COMPILE_SOURCES CONFIGURE_DEPENDS src/cuda/*_compil
 # `./dev check` builds what it does not run: what only has to compile and link takes a third of the time then. Two formats
 # of each kind of kernel are compiled as for users.
 option(FERRY_CUDA_QUICK_COMPILE "GPU code is hardly optimised, but for two formats: it is not run" OFF)
-set(FERRY_CUDA_HARDLY_OPTIMISED $<$<AND:$<BOOL:${FERRY_CUDA_QUICK_COMPILE}>,$<COMPILE_LANGUAGE:CUDA>>:--Ofast-compile=mid>)
+set(FERRY_CUDA_HARDLY_OPTIMISED $<$<AND:$<BOOL:${FERRY_CUDA_QUICK_COMPILE}>,$<COMPILE_LANGUAGE:CUDA>>:--Ofast-compile=max>)
 include(FerryFormats)
 ferry_kernel_sources(dispatch_sources src/cuda/kernels/dispatch_instance.cu.in)
 ferry_kernel_sources(combine_sources src/cuda/kernels/combine_instance.cu.in ${FERRY_RESULT_FORMATS})

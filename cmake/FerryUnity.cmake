@@ -18,11 +18,11 @@ function(ferry_including_source source file)
   file(CONFIGURE OUTPUT ${source} CONTENT "#include \"@included@\"\n" @ONLY)
 endfunction()
 
-# ferry_tests_in_batches(<target>): under sanitizers, where a test's headers take longest, and where tests for GPUs are not
-# run; its files lie in its own folder. tools/together.py says which have no names of each other. Elsewhere each file of
-# tests is compiled by itself.
+# ferry_tests_in_batches(<target>): under sanitizers, where a test's headers take longest, where tests for GPUs are not run,
+# and where CI is set, which compiles all of them; its files lie in its own folder. tools/together.py says which have no
+# names of each other. Elsewhere each file of tests is compiled by itself: one is changed at a time.
 function(ferry_tests_in_batches target)
-  if(NOT FERRY_UNITY OR NOT (FERRY_SANITIZE OR FERRY_CUDA_QUICK_COMPILE))
+  if(NOT FERRY_UNITY OR NOT (FERRY_SANITIZE OR FERRY_CUDA_QUICK_COMPILE OR DEFINED ENV{CI}))
     return()
   endif()
   find_package(Python3 REQUIRED COMPONENTS Interpreter)

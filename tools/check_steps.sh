@@ -15,8 +15,11 @@ check_tidy() {
   for folder in build/cp*/; do  # the rest of the Python module, where the step python has built it
     [[ ! -f $folder/compile_commands.json ]] || places+=("$folder" "^$PWD/python/(src|transports)/.*\.cpp$")
   done
-  # What the builds compile in batches is looked at file by file: so each file is compiled by itself somewhere.
-  python3 tools/run_tidy.py --together "^$PWD/(tests|benchmarks|examples)/" "$PWD/$tools/clang-tidy" "$(nproc)" "${places[@]}" | tee "$log"
+  # Several files are one text, most of whose headers are read once. A source that lacks an include of its own is found
+  # by ./dev check --all, where those of src and tool are looked at alone, and by whoever builds with FERRY_UNITY=OFF.
+  local together='tests|benchmarks|examples'
+  [[ -n $looks_alone ]] || together+='|src|tool'
+  python3 tools/run_tidy.py --together "^$PWD/($together)/" "$PWD/$tools/clang-tidy" "$(nproc)" "${places[@]}" | tee "$log"
 }
 check_headers() { build_preset release ferry_header_check; }
 check_dependencies() { python3 tools/check_dependencies.py .; }
@@ -70,7 +73,7 @@ check_cuda() {
 package_project() {
   cmake -D build="$PWD/build/cuda" -D source="$PWD/tests/package/$1" -D work="$PWD/build/cuda/package_$1" \
     -D generator=Ninja -D compiler=c++ \
-    -D settings="-DCMAKE_CUDA_COMPILER=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc);-DCMAKE_CUDA_ARCHITECTURES=90a-real;-DCMAKE_CUDA_FLAGS=--Ofast-compile=mid" \
+    -D settings="-DCMAKE_CUDA_COMPILER=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc);-DCMAKE_CUDA_ARCHITECTURES=90a-real;-DCMAKE_CUDA_FLAGS=--Ofast-compile=max" \
     -P tests/package/run.cmake
 }
 

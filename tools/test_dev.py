@@ -56,6 +56,29 @@ class SetupTests(unittest.TestCase):
                                 for part in text.split("\n\n")), page)
 
 
+class AllTests(unittest.TestCase):
+    """What --all turns on: the functions that would build or look are in place of themselves."""
+
+    def said(self, call, function):
+        functions = (ROOT / "dev").read_text(encoding="utf-8").partition("\ncommand=")[0]
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "tools").symlink_to(ROOT / "tools")
+            copy = pathlib.Path(folder, "dev")
+            copy.write_text(f"{functions}\nneed() {{ :; }}\n{function}\n{call}\n", encoding="utf-8")
+            done = subprocess.run(["bash", copy], capture_output=True, text=True, timeout=60, check=False)
+        return re.findall(r"^SEEN (.*)$", done.stdout, re.MULTILINE)
+
+    def test_tests(self):
+        function = 'test_preset() { echo "SEEN $1 [$FERRY_TEST_ALL]"; }'
+        self.assertEqual(self.said("command_test --all debug", function), ["debug [1]"])
+        self.assertEqual(self.said("command_test debug", function), ["debug []"])
+
+    def test_checks(self):
+        function = 'check_words() { echo "SEEN [$looks_alone]"; }'
+        self.assertEqual(self.said("command_check --all words", function), ["[1]"])
+        self.assertEqual(self.said("command_check words", function), ["[]"])
+
+
 def of_function(name, *parts, arguments=(), seconds=0):
     """The lines that a function of ./dev prints where it reads these parts of a text, so many seconds apart."""
     function = re.search(rf"^{name}\(\) {{$.*?^}}$", (ROOT / "dev").read_text(), re.MULTILINE | re.DOTALL).group()

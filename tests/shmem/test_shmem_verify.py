@@ -1,5 +1,6 @@
 """The conformance suite over OpenSHMEM in jobs of two and four processes, for each way that ranks reach each other. Nodes
-of several ranks have jobs of eight, in CMakeLists.txt."""
+of several ranks have jobs of eight, in CMakeLists.txt. Two processes of two nodes run all cases, and others the quick ones;
+more do where FERRY_TEST_ALL is set (./dev test --all)."""
 import fcntl
 import json
 import os
@@ -11,6 +12,8 @@ import unittest
 from support import BINARY
 from test_shmem_layer import OSHRUN, TRANSPORTS, ProcessesTestCase, oshrun
 from verify_job import is_left_out
+
+WANTS_ALL = bool(os.environ.get("FERRY_TEST_ALL"))
 
 
 class VerifyTestCase(ProcessesTestCase):
@@ -77,11 +80,12 @@ class VerifyTestCase(ProcessesTestCase):
         self.verify(2, "--quick")
 
     def test_shared_memory_4(self):
-        self.verify(4)
+        self.verify(4, *(() if WANTS_ALL else ("--quick",)))
 
     def test_nodes_2_of_2(self):
         self.verify(2, "--nodes", 2)
 
+    @unittest.skipUnless(WANTS_ALL, "in ./dev test --all: ranks of a node each are in nodes_2_of_2, more in nodes_3_of_8")
     def test_nodes_4_of_4(self):
         self.verify(4, "--nodes", 4, "--quick")
 
