@@ -18,10 +18,10 @@ using ferry::conformance::Case;
 // Without sanitizers all rounds of a case run here, and few elsewhere.
 void run_on_threads(const Case& each) {
   ferry::conformance::Target target = ferry::conformance::thread_target();
+  target.all_combinations = ferry::test::wants_all();
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   ferry::test::run_few_or_all(each, target);
 #else
-  target.all_combinations = ferry::test::wants_all();
   each.run(target);
 #endif
 }

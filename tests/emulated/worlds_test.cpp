@@ -20,6 +20,7 @@ namespace {
 conformance::Target emulated_target() {
   conformance::Target target;
   target.name = "emulated cuda";
+  target.all_combinations = wants_all();
   target.run_ranks = [](int ranks, const std::function<void(World&)>& body) { run_cuda_ranks(ranks, true, body); };
   target.make_worlds = [](int ranks) {
     if (ranks < 1 || ranks > kMaxGpuRanks) throw conformance::Skipped("a world of GPUs is made from a list of them");
