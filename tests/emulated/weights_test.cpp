@@ -237,6 +237,30 @@ TEST_F(EmulatedReturnedWeights, OfAnotherOrderThanTheHandlesAreRefused) {
   }
 }
 
+// An exchange without rows by_source has none with K values each, whatever a handle in memory of the GPU is of.
+TEST_F(EmulatedReturnedWeights, OfRowsThatTheExchangeLacksAreRefused) {
+  for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
+    ScenarioSettings settings = settings_of({RowOrder::padded});
+    settings.options.reduction = reduction;
+    settings.options.row_orders = {RowOrder::padded};
+    const Scenario scenario = make_scenario(settings);
+    run_cuda_ranks(kRanks, false, [&](World& world) {
+      DeviceRank rank(world, scenario);
+      const DeviceHandle handle(rank.exchange);
+      DeviceRound round(scenario, world.rank());
+      round.out.handle = handle.tensor();
+      rank.exchange.dispatch(round.in, round.out, rank.call);
+      CombineInput in = round.combine_in;
+      in.handle = handle.tensor();
+      in.row_topk_weights = ConstTensor(in.row_topk_weights.data, DType::f32, {1, 3});
+      conformance::expect_error(world.rank(), "values of K", ErrorKind::invalid_argument,
+                                {"row_topk_weights", "[1, 3]", "by_source"},
+                                [&] { rank.exchange.combine(in, round.combine_out, rank.call); });
+      combine(rank, round, &handle);
+    });
+  }
+}
+
 // Only the device knows how many rows there are. The values that were given go home all the same.
 TEST_F(EmulatedReturnedWeights, OfTooFewRowsAreTold) {
   const Scenario scenario = make_scenario(settings_of({RowOrder::by_source, RowOrder::by_expert, RowOrder::padded}));

@@ -289,6 +289,23 @@ TEST_F(GpuHandles, RefuseWeightsThatNobodyCanUse) {
   }
 }
 
+// The shape of weights that go home says which rows a handle must have. It makes no rows of sums.
+TEST_F(GpuHandles, OfRowsThatAreSumsAreNotCombinedExactly) {
+  for (const bool returns_weights : {false, true}) {
+    Scenario scenario = scenario_of(8, Reduction::either, {RowOrder::by_source});
+    scenario.settings.options.returns_weights = returns_weights;
+    scenario = conformance::make_scenario(scenario.settings);
+    expect_end(
+        scenario,
+        [](Rank& rank, HandleRound& round, Handle& handle) {
+          CombineInput in = round.returned(handle);
+          if (rank.exchange.rank() == 1) in.reduction = Reduction::exact;
+          rank.exchange.combine(in, round.combine_out, rank.call);
+        },
+        "combine", "was exact, and its handle is of rows by_source");
+  }
+}
+
 // A mask only grows: a handle's mask may not have a rank that the call's lacks.
 TEST_F(GpuHandles, OfALargerMaskEndTheExchange) {
   for (const Operation operation : {Operation::combine, Operation::dispatch})

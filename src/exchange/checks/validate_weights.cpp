@@ -43,6 +43,10 @@ void check_row_weights(const CheckContext& c, const CombineInput& in, const Tick
     require_array(c, name, in.row_topk_weights, {DType::f32}, {-1, c.shape.top_k});
   else
     require_array(c, name, in.row_topk_weights, {DType::f32}, {-1});
+  if (args.has_row_weights_of_k && !c.options.row_orders.has(RowOrder::by_source))
+    refuse_call(c,
+                fmt::format("{} is {}; only rows by_source have K values each, and this exchange has none: give [rows]",
+                            name, to_string(in.row_topk_weights)));
   if (in.row_topk_weights.shape[0] < num_rows)
     refuse_call(c,
                 fmt::format("{} has {} rows; the dispatch laid out {}", name, in.row_topk_weights.shape[0], num_rows));

@@ -51,13 +51,16 @@ static std::string describe_other_handle(const WaitRecord& r) {
         "rank {}: rank {} and rank {} gave combine the same handle, and one of them said that its reduction is exact; "
         "all ranks must say the same. The exchange is over on all ranks. Make a new one.",
         r.my_rank, r.missing_rank, r.reported_by);
+  const auto routing_of = [&](std::uint32_t mark) {
+    return (other.operation == Operation::combine ? mark & ~kMarkOfExact : mark) >> 1;
+  };
   return fmt::format(
       "rank {}: rank {} gave {} a handle of another dispatch than rank {} did: of routing {}, and rank {} of routing "
       "{}; "
       "all ranks must give the handle that the same dispatch left them. The exchange is over on all ranks. Make a new "
       "one.",
-      r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by, other.mark >> 1, r.reported_by,
-      other.mine >> 1);
+      r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by, routing_of(other.mark), r.reported_by,
+      routing_of(other.mine));
 }
 
 std::string describe(const WaitRecord& r, const std::string& reason) {

@@ -68,6 +68,7 @@ enum class HandleField : std::uint32_t {
   mask,
   weights,            // its dispatch had weights, and a combine gives some
   weights_by_source,  // a combine gives weights for rows that are sums
+  exact_by_source,    // a combine that is exact
   newest_dispatch,    // a call without a handle: a graph with another dispatch was replayed since its own
 };
 

@@ -89,6 +89,10 @@ void Record::require_no_bad_handle(int rank) {
            "handle_bytes), or its dispatch had too few and left none. The exchange is over on all ranks. Give a handle "
            "that a dispatch of this rank left, with all of its bytes",
            wanted);
+  if (record_->handle_field == HandleField::exact_by_source)
+    refuse(ErrorKind::invalid_argument, rank,
+           "reduction: an earlier combine was exact, and its handle is of rows by_source, which are sums over the "
+           "experts of a rank. The exchange is over on all ranks. Give rows by_source to a combine by_rank");
   if (record_->handle_field == HandleField::weights || record_->handle_field == HandleField::weights_by_source)
     refuse(ErrorKind::invalid_argument, rank,
            "topk_weights: an earlier combine gave weights, and {}. The exchange is over on all ranks. {}",

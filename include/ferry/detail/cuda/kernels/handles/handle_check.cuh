@@ -21,7 +21,7 @@ namespace ferry::cuda {
 __device__ inline bool may_be_combined(const HandleCheck& c, const Plan& plan, const HandleHeader& h) {
   constexpr auto kBySource = static_cast<std::int32_t>(RowOrder::by_source);
   if (c.wants_order && (h.order == kBySource) != (c.wanted.order == kBySource)) return false;
-  if (h.order == kBySource) return plan.map.has_token_lists() && !c.chose_exact;
+  if (h.order == kBySource) return plan.map.has_token_lists();
   return h.order >= 0 && h.order < kRowOrders;
 }
 
@@ -45,8 +45,10 @@ __device__ inline HandleFault find_handle_fault(const HandleCheck& c, const Plan
   if (!c.may_lack_rows && h.row_room != 0 && fault.field == HandleField::none)
     return {HandleField::row_room, std::int64_t{h.row_room} - 1, 0};
   if (c.operation == Operation::dispatch && !c.may_be_by_counts) compare(HandleField::by_counts, h.by_counts, 0);
+  const std::int32_t by_source = h.order == static_cast<std::int32_t>(RowOrder::by_source) ? 1 : 0;
+  if (c.chose_exact) compare(HandleField::exact_by_source, by_source, 0);
   if (c.gives_weights) {
-    compare(HandleField::weights_by_source, h.order == static_cast<std::int32_t>(RowOrder::by_source) ? 1 : 0, 0);
+    compare(HandleField::weights_by_source, by_source, 0);
     compare(HandleField::weights, h.has_weights, 0);
   }
   return fault;
