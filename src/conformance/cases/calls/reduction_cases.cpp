@@ -116,6 +116,29 @@ void around_a_dispatch(const Target& target) {
   });
 }
 
+// A dispatch gives up a combine that was sent, of either reduction: its results land where it said, whichever the next
+// one has (I8).
+void abandoned(const Target& target) {
+  std::vector<Scenario> rounds;
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    ScenarioSettings settings = settings_for("bf16", 80 + i, i % 2 == 0 ? "ragged" : "uniform");
+    settings.chosen = kReductions[(i + 1) / 2 % 2];
+    rounds.push_back(make_scenario(settings));
+  }
+  on_ranks(target, kShape.ranks, "abandoned combines of both reductions", [&](World& world) {
+    Exchange exchange(world, kShape, rounds.front().settings.options);
+    for (std::size_t i = 0; i < rounds.size(); ++i) {
+      RankRound round(rounds[i], world.rank());
+      run_dispatch(exchange, round, i % 3 == 0 ? Form::split : Form::one_call);
+      round.check_rows();
+      exchange.combine_async(round.combine_in);
+      if (i % 2 == 0) continue;  // given up
+      exchange.combine_wait(round.combine_out);
+      round.check_tokens();
+    }
+  });
+}
+
 // Rows by_source are combined by_rank on an exchange whose other rows may be exact.
 void by_source(const Target& target) {
   ScenarioSettings settings = settings_for("bf16", 51, "ragged");
@@ -240,6 +263,8 @@ void add_reduction_cases(Cases& cases) {
                      [order](const Target& target) { with_one_handle(target, order); }});
   cases.push_back(
       {"reductions/around_a_dispatch", "a dispatch between the halves of a combine", true, around_a_dispatch});
+  cases.push_back(
+      {"reductions/abandoned", "a dispatch abandons the combine before it, of either reduction", true, abandoned});
   cases.push_back(
       {"reductions/by_source", "rows by_source on an exchange whose other rows are exact", true, by_source});
   cases.push_back({"reductions/refused", "what a combine may not say of its reduction", true, refused});
