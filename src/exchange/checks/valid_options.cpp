@@ -29,8 +29,6 @@ std::uint64_t largest_piece(const Shape& shape, const ExchangeOptions& o) {
 
 // What HeapMap counts by 32 bits: rows, and so slots, and the bytes of a piece.
 void require_addressable(const Shape& shape, const ExchangeOptions& o) {
-  if (o.message_copies != 2 && o.message_copies != 4)
-    refuse(fmt::format("message_copies is {}; it must be 2 or 4", o.message_copies));
   const std::uint64_t largest = largest_piece(shape, o);
   if (largest > UINT32_MAX)
     refuse(
@@ -92,6 +90,8 @@ void require_valid(const Shape& shape, const ExchangeOptions& o) {
     refuse(
         fmt::format("allreduce_world_size is {}; with skip_a2a and a fused shared expert it must be at least ranks, {}",
                     o.allreduce_world_size, shape.ranks));
+  if (o.message_copies != 2 && o.message_copies != 4)
+    refuse(fmt::format("message_copies is {}; it must be 2 or 4", o.message_copies));
   if (o.concurrent < 1) refuse(fmt::format("concurrent is {}; it must be at least 1", o.concurrent));
   if (o.reserve_sms < 0) refuse(fmt::format("reserve_sms is {}; it must be 0 or more", o.reserve_sms));
   if (o.workers < 1 || o.workers > 1024) refuse(fmt::format("workers is {}; it must be 1 to 1024", o.workers));
