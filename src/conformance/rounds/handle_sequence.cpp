@@ -1,7 +1,9 @@
 #include "conformance/rounds/handle_sequence.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 
 namespace ferry::conformance {
 namespace {
@@ -168,6 +170,14 @@ std::int64_t handle_bytes_of(const Exchange& exchange, const Scenario& scenario)
     }
   }
   return layout.short_handle_bytes(round.ranks[static_cast<std::size_t>(rank)].num_tokens, messages, rows);
+}
+
+void check_until_told(Exchange& exchange) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (std::chrono::steady_clock::now() < until) {
+    exchange.check();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 DispatchInput input_with(const RankRound& round, HandleMemory& handle) {

@@ -27,6 +27,9 @@ class HandleMemory {
   std::vector<std::byte> bytes_;
 };
 
+// Ranks of GPUs hear of what was wrong with a call behind it: check() is called until it throws, for half a minute.
+void check_until_told(Exchange& exchange);
+
 // What a rank gives to a dispatch and to a combine of `round` that are given this handle.
 DispatchInput input_with(const RankRound& round, HandleMemory& handle);
 CombineInput combine_input_with(const RankRound& round, HandleMemory& handle);

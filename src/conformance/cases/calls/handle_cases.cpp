@@ -1,8 +1,6 @@
 // Cases over handles: sequences as training and inference make them, and any sequence that a seed draws.
 #include <algorithm>
-#include <chrono>
 #include <memory>
-#include <thread>
 
 #include "conformance/cases/cases.h"
 #include "conformance/rounds/handle_sequence.h"
@@ -262,11 +260,7 @@ void other_handles(const Target& target) {
         rank, "a handle of another dispatch", ErrorKind::invalid_argument, {"handle of another dispatch"}, [&] {
           a.out.handle = b.out.handle = {};
           exchange.dispatch(rank == 0 ? input_with(a, of_first) : input_with(b, of_second), rank == 0 ? a.out : b.out);
-          const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-          while (std::chrono::steady_clock::now() < until) {
-            exchange.check();
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-          }
+          check_until_told(exchange);
         });
   });
 }
