@@ -48,7 +48,9 @@ class ListTestCase(FerryTestCase):
             if "FORMAT" in usage[min(place, len(usage) - 1)]:
                 self.assertIn(argument.split(",")[0], [*FORMATS, "all"])
             else:
-                numbers = argument.split("/") if "N[/MAX]" in usage[:place + 1] else [argument]
+                word = usage[min(place, len(usage) - 1)]
+                pairs = "N[/MAX]" in usage[:place + 1] or "/" in word
+                numbers = argument.split("/") if pairs else [argument]
                 self.assertTrue(all(number.isdigit() for number in numbers), argument)
 
     def test_options_of_ferry_exist(self):
