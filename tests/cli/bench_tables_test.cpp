@@ -19,20 +19,21 @@ constexpr double kManyBytes = 999.4e12;
 
 // Which columns there are, and whether each row has names of its own.
 struct Columns {
-  bool results, rows, encoded, replays, baseline, varied;
+  bool results, rows, encoded, replays, baseline, varied, copies;
 };
 
 std::vector<Columns> all_columns() {
   std::vector<Columns> all;
-  for (unsigned bits = 0; bits < 64; ++bits) {
+  for (unsigned bits = 0; bits < 128; ++bits) {
     const auto has = [bits](unsigned bit) { return (bits >> bit & 1U) != 0; };
-    all.push_back({has(0), has(1), has(2), has(3), has(4), has(5)});
+    all.push_back({has(0), has(1), has(2), has(3), has(4), has(5), has(6)});
   }
   return all;
 }
 
 std::string text_of(const Columns& of) {
-  return testing::PrintToString(std::vector<bool>{of.results, of.rows, of.encoded, of.replays, of.baseline, of.varied});
+  return testing::PrintToString(
+      std::vector<bool>{of.results, of.rows, of.encoded, of.replays, of.baseline, of.varied, of.copies});
 }
 
 BenchCase longest_case(const Columns& columns, BenchOperation operation) {
@@ -44,6 +45,8 @@ BenchCase longest_case(const Columns& columns, BenchOperation operation) {
   bench.names_results = columns.results;
   bench.names_rows = columns.rows;
   bench.rows = RowOrder::by_source;
+  bench.chooses = true;
+  bench.names_copies = columns.copies;
   bench.encoded = columns.encoded;
   bench.replays = columns.replays;
   return bench;
@@ -58,6 +61,7 @@ std::vector<BenchCase> cases(const Columns& columns, BenchOperation operation = 
   other.results = format_named("nvfp4");
   other.rows = RowOrder::in_place;
   other.reduction = Reduction::exact;
+  other.message_copies = 4;
   other.routing = RoutingKind::zipf;
   cases.push_back(other);
   cases.push_back(other);
@@ -156,7 +160,7 @@ TEST(BenchTables, FitALineWithEverySetOfColumns) {
 
 TEST(BenchTables, OfSimulationsFitALine) {
   for (const bool varied : {false, true}) {
-    const Columns columns{false, false, false, false, false, varied};
+    const Columns columns{false, false, false, false, false, varied, false};
     expect_fits(simulated_text(columns), columns);
   }
 }

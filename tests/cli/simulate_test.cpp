@@ -20,15 +20,16 @@ Routing routing_of(const test::RankInput& rank) {
   return routing;
 }
 
-// By (ranks, format, reduction, routing).
-using Parameters = std::tuple<int, const char*, Reduction, const char*>;
+// By (ranks, format, reduction of the combine, routing, whether the exchange is made with either).
+using Parameters = std::tuple<int, const char*, Reduction, const char*, bool>;
 
 class SimulatedTraffic : public testing::TestWithParam<Parameters> {
  protected:
   SimulatedTraffic() {
-    const auto& [ranks, format, reduction, routing] = GetParam();
+    const auto& [ranks, format, reduction, routing, chooses] = GetParam();
     settings_.shape = {ranks, 3 * ranks + 1, 4, 23, 96};
-    settings_.options = conformance::options_for(format, reduction);
+    settings_.options = conformance::options_for(format, chooses ? Reduction::either : reduction);
+    settings_.chosen = reduction;
     settings_.routing = routing;
     settings_.seed = 5;
     scenario_ = conformance::make_scenario(settings_);
@@ -36,7 +37,7 @@ class SimulatedTraffic : public testing::TestWithParam<Parameters> {
 
   // [source]
   std::vector<SourceTraffic> simulated() const {
-    SourceRound round(settings_.shape, settings_.options);
+    SourceRound round(settings_.shape, settings_.options, settings_.chosen);
     std::vector<SourceTraffic> traffic(static_cast<std::size_t>(settings_.shape.ranks));
     for (std::size_t source = 0; source < traffic.size(); ++source) {
       const Routing routing = routing_of(scenario_.round.ranks[source]);
@@ -72,7 +73,7 @@ TEST_P(SimulatedTraffic, IsWhatExchangesReport) {
 
 // docs/protocol.md and the sizes of docs/formats.md, written out once more, with the ids as the test sees them.
 TEST_P(SimulatedTraffic, IsTheFormulaOfTheWire) {
-  const auto& [ranks, format, reduction, routing] = GetParam();
+  const auto& [ranks, format, reduction, routing, chooses] = GetParam();
   const std::uint64_t message = std::string(format) == "bf16" ? 192 : 112;  // mxfp8: 96 + 3, up to a multiple of 16
   const std::vector<SourceTraffic> traffic = simulated();
   for (std::size_t source = 0; source < traffic.size(); ++source) {
@@ -110,7 +111,7 @@ TEST_P(SimulatedTraffic, IsTheFormulaOfTheWire) {
 INSTANTIATE_TEST_SUITE_P(Rounds, SimulatedTraffic,
                          testing::Combine(testing::Values(2, 4, 8), testing::Values("bf16", "mxfp8"),
                                           testing::Values(Reduction::by_rank, Reduction::exact),
-                                          testing::Values("ragged", "zipf")));
+                                          testing::Values("ragged", "zipf"), testing::Bool()));
 
 // Four ranks in nodes of two, an expert on each; 64 columns: a bf16 message and a result are 128 bytes.
 constexpr std::uint64_t kMessage = 128 + 8;

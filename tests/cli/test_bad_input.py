@@ -265,6 +265,12 @@ class OptionsTestCase(RefusalTestCase):
     def test_combine(self):
         self.refused(make_layer(), BAD_USE, "--combine", "sum", "by_rank", options=("--combine", "sum"))
 
+    def test_reduction(self):
+        self.refused(make_layer(), BAD_USE, "--reduction", "sum", "by_rank", "either", options=("--reduction", "sum"))
+        self.refused(make_layer(), BAD_USE, "--combine exact", "--reduction by_rank", "either",
+                     options=("--reduction", "by_rank", "--combine", "exact"))
+        self.refused(make_layer(), BAD_USE, "--message-copies 3", "2, 4", options=("--message-copies", "3"))
+
     def test_input_scale(self):
         self.refused(make_layer(), BAD_USE, "--input-scale 0", "greater than 0", options=("--input-scale", "0"))
 

@@ -80,6 +80,34 @@ class BenchTestCase(FerryTestCase):
                     self.assertEqual(record["policy"]["given"], "encoded" if encoded else "bf16")
                     self.assertEqual(record["policy"]["dispatch"], "replay" if "--replay" in given else "fresh")
 
+    def test_an_exchange_whose_combines_choose(self):
+        shape = ("--ranks", 2, "--experts", 6, "--top-k", 6, "--hidden", 256, "--tokens", 5)
+        records = self.records(*shape, "--reduction", "by_rank,exact,either")
+        said = [(record["policy"]["combine"], record["policy"]["reduction"]) for record in records]
+        self.assertEqual(said, [("by_rank", "by_rank"), ("exact", "exact"), ("by_rank", "either")])
+        by_rank, exact, either = (record["bytes"]["partials"] for record in records)
+        self.assertEqual((by_rank, exact, either), (2 * 2 * 5 * 512, 2 * 6 * 5 * 512, by_rank))
+        for given in (("--replay",), ("--rows", "padded"), ()):
+            records = self.records(*shape, "--reduction", "either", "--combine", "by_rank,exact", *given)
+            self.assertEqual([record["bytes"]["partials"] for record in records], [by_rank, exact], given)
+
+    def test_message_copies(self):
+        shape = ("--ranks", 2, "--experts", 6, "--top-k", 6, "--hidden", 256, "--tokens", 5, "--rows", "in_place")
+        two, four = self.records(*shape, "--message-copies", "2,4")
+        self.assertEqual((two["policy"]["message_copies"], four["policy"]["message_copies"]), (2, 4))
+        more = four["memory_bytes_per_rank"] - two["memory_bytes_per_rank"]
+        self.assertGreaterEqual(more, 2 * 2 * 5 * 512)
+
+    def test_what_is_not_asked_for_is_no_key(self):
+        (record,) = self.records("--ranks", 2, "--hidden", 64, "--tokens", 2)
+        self.assertFalse({"reduction", "message_copies"} & record["policy"].keys())
+
+    def test_the_table_says_what_the_exchange_is_made_for(self):
+        text = ferry("bench", *FEW[:-1], "--tokens", 2, "--hidden", 64, "--reduction", "either", "--message-copies", "2,4",
+                     "--combine", "exact").stdout
+        for word in ("exact of either", "copies"):
+            self.assertIn(word, text)
+
     def test_the_table_says_how_tokens_come(self):
         text = ferry("bench", *FEW[:-1], "--tokens", 2, "--hidden", 64, "--encoded", "--replay").stdout
         for word in ("given", "encoded", "uniform, replayed"):
@@ -148,9 +176,10 @@ class BenchTestCase(FerryTestCase):
 
     def test_codecs_are_measured_once(self):
         done = ferry("bench", *FEW[:-1], "--operation", "encode", "--tokens", 4, "--hidden", 64, "--ranks", "2,4",
-                     "--workers", 3, "--combine", "exact")
+                     "--workers", 3, "--combine", "exact", "--reduction", "either", "--message-copies", 4)
         self.assertEqual(done.stdout.count("GB/s of bf16\n"), 1)
-        self.assertIn("note: --ranks, --workers, --combine have no effect: --operation names codecs only", done.stderr)
+        self.assertIn("note: --ranks, --workers, --combine, --reduction, --message-copies have no effect: --operation names "
+                      "codecs only", done.stderr)
 
     def test_table(self):
         done = ferry("bench", "--ranks", 2, "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", 4, "--operation",
@@ -229,6 +258,12 @@ class RefusalTestCase(FerryTestCase):
             (["--ranks", 65], ["--ranks 65", "number of experts, 64 (the default of --experts): every"]),
             (["--model", "all", "--ranks", 9], ["--ranks 9", "8 (of --model mixtral-8x7b): every"]),
             (["--rows", "by_source", "--combine", "exact"], ["--rows by_source does not go with --combine exact: a row"]),
+            (["--reduction", "either", "--rows", "by_source", "--combine", "exact"],
+             ["--rows by_source does not go with --combine exact: a row"]),
+            (["--reduction", "either,by_rank", "--combine", "exact"], ["--combine exact", "--reduction by_rank", "either"]),
+            (["--reduction", "sum"], ["--reduction sum: must be one of by_rank, exact, either"]),
+            (["--combine", "either"], ["--combine either: must be one of by_rank, exact"]),
+            (["--message-copies", "2,3"], ["--message-copies 3: must be one of 2, 4"]),
             (["--format", "fp5"], ["--format", "fp5"]),
             (["--operation", "guess"], ["--operation", "guess"]),
             (["--model", "deepseek-v9"], ["--model", "deepseek-v9"]),

@@ -237,6 +237,8 @@ class CompletionTestCase(FerryTestCase):
         self.assertEqual(self.words("bench", "--model", "a"), {"all"})
         self.assertEqual(self.words("info", "--model", "a"), set())
         self.assertEqual(self.words("layer", "--combine", ""), {"by_rank", "exact"})
+        self.assertEqual(self.words("info", "--reduction", ""), {"by_rank", "exact", "either"})
+        self.assertEqual(self.words("bench", "--message-copies", ""), {"2", "4"})
         self.assertEqual(self.words("info", "--model", "kimi"), {"kimi-k2", "kimi-k3"})
         self.assertEqual(self.words("help", "ver"), {"verify", "version"})
         self.assertIn("routings/one_token", self.words("verify", "--case", "rout"))

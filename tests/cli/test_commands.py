@@ -50,6 +50,22 @@ class InfoTestCase(FerryTestCase):
                 regions = report["exchange_memory"][:-1]
                 self.assertEqual(sum(region["bytes"] for region in regions), report["exchange_memory_bytes"])
 
+    def test_memory_of_what_the_exchange_is_made_for(self):
+        shape = ("--ranks", 4, "--experts", 64, "--top-k", 8, "--tokens", 512, "--hidden", 1024)
+        bytes_of = lambda *options: self.info(*shape, *options)["exchange_memory_bytes"]
+        self.assertEqual(bytes_of("--reduction", "exact"), bytes_of("--combine", "exact"))
+        self.assertEqual(bytes_of("--reduction", "by_rank"), bytes_of())
+        self.assertGreaterEqual(bytes_of("--reduction", "either"), bytes_of("--combine", "exact"))
+        self.assertEqual(bytes_of("--reduction", "either", "--combine", "exact"), bytes_of("--reduction", "either"))
+        self.assertAlmostEqual(bytes_of("--reduction", "either") / bytes_of("--combine", "exact"), 1, delta=0.01)
+        messages = lambda *options: self.info(*shape, *options)["exchange_memory"][0]["bytes"]
+        self.assertEqual(messages("--message-copies", 4), 2 * messages())
+        said = self.info(*shape, "--reduction", "either", "--message-copies", 4)["shape"]
+        self.assertEqual((said["combine"], said["reduction"], said["message_copies"]), ("by_rank", "either", 4))
+        text = ferry("info", *shape, "--reduction", "either", "--message-copies", 4).stdout
+        for words in (", bf16, either, results in bf16", "of four rounds"):
+            self.assertIn(words, " ".join(text.split()))
+
     def test_outputs_of_uneven_experts(self):
         report = self.info("--ranks", 4, "--experts", 10, "--top-k", 3, "--tokens", 16, "--hidden", 64)
         self.assertEqual([(o["ranks"], o["experts"], o["row_capacity"]) for o in report["outputs"]],

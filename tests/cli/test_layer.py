@@ -48,6 +48,8 @@ class RowOrdersTestCase(FerryTestCase):
         refused = "--rows by_source does not go with "
         for arrays, options, words in ((make_layer(shared_inter=24), (), refused + "--shared-gate-up: "),
                                        (make_layer(), ("--combine", "exact"), refused + "--combine exact: "),
+                                       (make_layer(), ("--reduction", "either", "--combine", "exact"),
+                                        refused + "--combine exact: "),
                                        (make_layer(), ("--dump", self.folder / "dump"), "--dump")):
             with self.subTest(options=options):
                 done = self.layer(arrays, "--rows", "by_source", *options, ranks=2)

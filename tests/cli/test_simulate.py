@@ -36,6 +36,19 @@ class SimulateTestCase(FerryTestCase):
                     self.assert_close(sum(link[part] for link in links for part in (
                         "message_bytes", "table_bytes", "count_bytes")), sent["bytes"])
 
+    def test_combines_that_choose(self):
+        """On links what the combine is, in memory what the exchange is."""
+        shape = ["--ranks", 16, "--experts", 32, "--top-k", 4, "--hidden", 256, "--tokens", 64]
+        records = self.records(*shape, "--reduction", "by_rank,exact,either")
+        by_rank, exact, either = records
+        (either_exact,) = self.records(*shape, "--reduction", "either", "--combine", "exact")
+        for key in ("combine_sent", "combine", "other_ways"):
+            self.assertEqual(either[key], by_rank[key])
+            self.assertEqual(either_exact[key], exact[key])
+        self.assertEqual((either["policy"]["combine"], either["policy"]["reduction"]), ("by_rank", "either"))
+        self.assertGreater(either["memory_bytes_per_rank"], by_rank["memory_bytes_per_rank"])
+        self.assert_close(either["memory_bytes_per_rank"], exact["memory_bytes_per_rank"])
+
     def test_all_models(self):
         records = self.records("--model", "all", "--ranks", 8, "--tokens", 1)
         shapes = {record["shape"]["model"]: record["shape"]["hidden"] for record in records}

@@ -72,8 +72,8 @@ class GpuMeasurer final : public Measurer {
 
  private:
   static bool differ_in_operation_only(const BenchCase& a, const BenchCase& b) {
-    return a.shape == b.shape && a.format == b.format && a.reduction == b.reduction && a.rows == b.rows &&
-           a.results == b.results && a.routing == b.routing;
+    return a.shape == b.shape && a.format == b.format && a.reduction == b.reduction && a.chooses == b.chooses &&
+           a.message_copies == b.message_copies && a.rows == b.rows && a.results == b.results && a.routing == b.routing;
   }
   std::string footnote_;
   int nodes_;

@@ -57,7 +57,8 @@ void add_effort_options(CLI::App& command, BenchOptions& options) {
 
 void add_sweep_options(CLI::App& command, BenchOptions& options) {
   add_formats_option(command, options.formats);
-  add_list(command, "--combine", options.reductions, kCombineHelp, reduction_names());
+  add_list(command, "--combine", options.combines, kCombineHelp, combine_names())->default_str("by_rank");
+  add_list(command, "--reduction", options.reductions, kReductionHelp, reduction_names());
   add_list(command, "--model", options.models,
            fmt::format("Named shapes, in place of --experts, --top-k and --hidden: {}, or all (their sizes: ferry info "
                        "--list-models)",
@@ -71,6 +72,10 @@ void add_measure_options(CLI::App& command, BenchOptions& options) {
   add_list(command, "--result-format", options.results, result_format_help(), result_format_names(), "FORMAT");
   add_list(command, "--rows", options.rows, "In which order a rank's rows lie (docs/row-orders.md)",
            row_order_names({RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place}));
+  one_of(command.add_option("--message-copies", options.message_copies, kCopiesHelp)
+             ->delimiter(',')
+             ->capture_default_str(),
+         message_copies_allowed());
   command.add_flag("--encoded", options.encoded, "Give tokens that are encoded already, in the format of the line");
   command.add_flag("--replay", options.replays,
                    "Dispatches repeat the routing of an earlier one, by its handle (docs/handles.md)");

@@ -48,8 +48,10 @@ void add_format_option(CLI::App& command, std::string& format) {
       ->capture_default_str();
 }
 
-void add_combine_option(CLI::App& command, std::string& combine) {
-  one_of(command.add_option("--combine", combine, kCombineHelp), reduction_names())->capture_default_str();
+void add_reduction_options(CLI::App& command, std::string& combine, std::string& reduction, int& copies) {
+  one_of(command.add_option("--combine", combine, kCombineHelp), combine_names())->default_str("by_rank");
+  one_of(command.add_option("--reduction", reduction, kReductionHelp), reduction_names());
+  one_of(command.add_option("--message-copies", copies, kCopiesHelp), message_copies_allowed())->capture_default_str();
 }
 
 // ---- a command each
@@ -88,7 +90,7 @@ void add_layer_command(CLI::App& app) {
            std::int64_t{1}, kMaxRanks);
   add_share_gpus_flag(layer);
   add_format_option(layer, asked->format);
-  add_combine_option(layer, asked->combine);
+  add_reduction_options(layer, asked->combine, asked->reduction, asked->message_copies);
   add_result_format_option(layer, asked->results);
   one_of(layer.add_option("--rows", asked->rows, "In which order a rank's rows lie (docs/row-orders.md)"),
          row_order_names({RowOrder::by_expert, RowOrder::by_source, RowOrder::padded}))
@@ -205,7 +207,7 @@ void add_info_command(CLI::App& app) {
                  {1, 4, 8, 16, 32, 64, 128}, "that of the format");
   add_format_option(info, asked->format);
   add_result_format_option(info, asked->results);
-  add_combine_option(info, asked->combine);
+  add_reduction_options(info, asked->combine, asked->reduction, asked->message_copies);
   info.add_flag("--shared-expert", asked->shared, "With a fused shared expert");
   info.add_flag("--tiled-scales", asked->tiled, "mxfp8 scales in tiles");
   add_json_flag(info, asked->json);

@@ -194,6 +194,13 @@ const char* const kBackendHelp =
 const char* const kCombineHelp =
     "exact: every expert row travels back; by_rank: one bf16 partial sum per (token, rank) does";
 
+const char* const kReductionHelp =
+    "Of the exchange: as --combine where this is left out; either: each combine says which it is, here as --combine, "
+    "and memory is that of exact (docs/results.md)";
+
+const char* const kCopiesHelp =
+    "Copies of the message slots: with 4, rows in_place stay until the third next dispatch (docs/tuning.md)";
+
 const char* const kHelpEnd =
     "Exit code: 0 done; 2 bad use: options, or arrays that do not fit; 1 failed: files, memory, checks.\n"
     "`ferry help COMMAND`, or `ferry COMMAND --help`, explains a command.";
@@ -218,6 +225,8 @@ void add_formats_option(CLI::App& command, std::vector<std::string>& formats) {
   add_list(command, "--format", formats, fmt::format("Token formats: {}, or all", fmt::join(format_names(), ", ")),
            and_all(format_names()), "FORMAT");
 }
+
+std::vector<std::string> message_copies_allowed() { return {"2", "4"}; }
 
 void add_json_flag(CLI::App& command, bool& json, const char* help) { command.add_flag("--json", json, help); }
 

@@ -48,12 +48,15 @@ CLI::Option* add_list(CLI::App& command, const char* name, std::vector<std::stri
                       const std::vector<std::string>& allowed, const std::string& type = "");
 std::vector<std::string> and_all(std::vector<std::string> names);
 void add_formats_option(CLI::App& command, std::vector<std::string>& formats);
+std::vector<std::string> message_copies_allowed();
 void add_json_flag(CLI::App& command, bool& json, const char* help = "Print JSON instead of a table");
 void add_quiet_flag(CLI::App& command);
 
-extern const char* const kBackendHelp;  // the help of --backend
-extern const char* const kCombineHelp;  // of --combine
-extern const char* const kHelpEnd;      // of every help: exit codes, and how to get a help
+extern const char* const kBackendHelp;    // the help of --backend
+extern const char* const kCombineHelp;    // of --combine
+extern const char* const kReductionHelp;  // of --reduction
+extern const char* const kCopiesHelp;     // of --message-copies
+extern const char* const kHelpEnd;        // of every help: exit codes, and how to get a help
 
 void add_bench_command(CLI::App& app);
 

@@ -39,6 +39,7 @@ struct Checks {
 struct LayerCommand : LayerArguments {
   void run() const;
   std::vector<NamedPath> inputs() const;
+  std::string made_for() const;  // "exact of either"
   void require_files() const;
   void open(const Ranks& on, const LayerOptions& options, LayerFiles& files) const;
   LayerReport compute(const Ranks& on, const Layer& layer, const LayerOptions& options, LayerFiles& files,
@@ -62,6 +63,14 @@ struct LayerFiles {
   std::optional<OnInterrupt> interrupted;  // while there is a dump
   std::int64_t entries = 0;                // that name an expert
 };
+
+std::string LayerCommand::made_for() const {
+  const Reductions reductions = reductions_named(reduction, combine);
+  return fmt::format("{}{}{}", to_string(reductions.of_combine), reductions.choose() ? " of either" : "",
+                     message_copies == LayerArguments{}.message_copies
+                         ? ""
+                         : fmt::format(", {} copies of message slots", message_copies));
+}
 
 std::vector<NamedPath> LayerCommand::inputs() const {
   return {{"--tokens", paths.tokens},          {"--topk-ids", paths.ids}, {"--topk-weights", paths.weights},
@@ -176,8 +185,11 @@ void LayerCommand::run() const {
   require_files();
   if (!dump.empty() && rows != LayerArguments{}.rows)
     throw Error(ErrorKind::invalid_argument, "--dump: writes rows by_expert; leave out --rows");
-  LayerOptions options{ranks,       format_named(format), reduction_named(combine),
+  const Reductions reductions = reductions_named(reduction, combine);
+  LayerOptions options{ranks,       format_named(format), reductions.of_combine,
                        input_scale, !dump.empty(),        std::chrono::seconds(deadline_seconds)};
+  options.chooses = reductions.choose();
+  options.message_copies = message_copies;
   options.rows = row_order_named(rows);
   options.results = result_format_named(results);
   options.encoded = encoded;
@@ -194,6 +206,7 @@ void LayerCommand::run() const {
 }
 
 Json LayerCommand::json_report(const Backend& chosen, const LayerReport& report, const Layer& layer) const {
+  const Reductions reductions = reductions_named(reduction, combine);
   return {
       {"tokens", layer.tokens},
       {"hidden", layer.hidden},
@@ -202,7 +215,9 @@ Json LayerCommand::json_report(const Backend& chosen, const LayerReport& report,
       {"backend", chosen.name},
       {"ranks", ranks},
       {"format", format},
-      {"combine", combine},
+      {"combine", to_string(reductions.of_combine)},
+      {"reduction", to_string(reductions.of_exchange)},
+      {"message_copies", message_copies},
       {"result_format", results},
       {"row_order", rows},
       {"given", encoded ? "encoded" : "bf16"},
@@ -303,7 +318,7 @@ void LayerCommand::print_report(const Backend& chosen, const LayerReport& report
   row("layer", fmt::format("{} tokens x {}, top-{} of {} experts{}", layer.tokens, layer.hidden, layer.top_k,
                            layer.experts, layer.shared_inter != 0 ? " and a shared one" : ""));
   const std::string formats = results == LayerArguments{}.results ? format : format + " and results in " + results;
-  row("exchange", fmt::format("{} ({}), {}, {}, {}", counted(ranks, "rank"), chosen.ranks_are, formats, combine,
+  row("exchange", fmt::format("{} ({}), {}, {}, {}", counted(ranks, "rank"), chosen.ranks_are, formats, made_for(),
                               counted(report.rounds, "round")));
   row("wire", fmt::format("{} message{} of {}: {}; with routing and results {}",
                           count_cell(static_cast<std::int64_t>(report.messages)).text, report.messages == 1 ? "" : "s",

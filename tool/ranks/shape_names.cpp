@@ -71,7 +71,8 @@ void require_shape(const Shape& shape, const ShapeNames& names) {
           fmt::format("1 to {}, with {} of {} experts for each", most_tokens(shape), shape.top_k, shape.experts));
 }
 
-void require_rows_fit(const ExchangeOptions& options) {
+void require_rows_fit(ExchangeOptions options, Reduction combine) {
+  options.reduction = combine;  // of an exchange with either, too: its combines all are this here
   for (const RowOrderRule& rule : row_order_rules())
     if (rule.at_exchange && options.row_orders.has(rule.order) && rule.is_on(options))
       throw Error(ErrorKind::invalid_argument, fmt::format("--rows {} does not go with {}: {}", to_string(rule.order),

@@ -22,7 +22,7 @@ struct ShapeNames {
 void require_shape(const Shape& shape, const ShapeNames& names = {});
 
 // Throws Error(invalid_argument) where --rows does not go with another option. Options that fit are the library's to
-// check.
-void require_rows_fit(const ExchangeOptions& options);
+// check. `combine`: by_rank or exact.
+void require_rows_fit(ExchangeOptions options, Reduction combine);
 
 }  // namespace ferry::app

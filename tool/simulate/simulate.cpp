@@ -6,13 +6,6 @@
 namespace ferry::app {
 namespace {
 
-ExchangeOptions options_of(const BenchCase& bench) {
-  ExchangeOptions options;
-  options.format = bench.format;
-  options.reduction = bench.reduction;
-  return options;
-}
-
 void add_to(PairTraffic& sum, const PairTraffic& more) {
   sum.messages += more.messages;
   sum.message_bytes += more.message_bytes;
@@ -128,12 +121,12 @@ const char* to_string(Way way) {
 
 Simulation::Simulation(const SimulatedCase& of)
     : result_{of,
-              memory_use(of.bench.shape, options_of(of.bench), of.cluster.nodes() > 1),
+              memory_use(of.bench.shape, exchange_options(of.bench), of.cluster.nodes() > 1),
               std::vector(kWays.size(), WayLoad{PhaseLoad(of.cluster), PhaseLoad(of.cluster)}),
               {},
               {},
               {}},
-      round_(of.bench.shape, options_of(of.bench)) {}
+      round_(of.bench.shape, exchange_options(of.bench), of.bench.reduction) {}
 
 void Simulation::add(int source, const Routing& routing) {
   const Cluster& cluster = result_.of.cluster;

@@ -95,7 +95,7 @@ Table load_table(const std::vector<Simulated>& all) {
     const TimeBound dispatch = each.dispatch_bound(Way::direct);
     table.add_row(
         {count_cell(bench.shape.ranks), count_cell(each.of.cluster.nodes()), count_cell(bench.shape.max_tokens),
-         text_cell(bench.format.name()), text_cell(to_string(bench.reduction)), text_cell(routing_name(each.of)),
+         text_cell(bench.format.name()), text_cell(combine_name(bench)), text_cell(routing_name(each.of)),
          bytes_cell(each.memory.total), bytes_cell(load.dispatch.most_sent(LinkKind::nvlink).bytes),
          bytes_cell(load.dispatch.most_sent(LinkKind::nic).bytes),
          bytes_cell(load.dispatch.most_received(LinkKind::nic).bytes),
@@ -120,7 +120,7 @@ Table way_table(const std::vector<Simulated>& all) {
   for (const Simulated& each : all) {
     const BenchCase& bench = each.of.bench;
     std::vector<Cell> cells = {count_cell(bench.shape.ranks), count_cell(bench.shape.max_tokens),
-                               text_cell(bench.format.name()), text_cell(to_string(bench.reduction)),
+                               text_cell(bench.format.name()), text_cell(combine_name(bench)),
                                text_cell(routing_name(each.of))};
     double best = pair_seconds(each, Way::direct);
     for (const Way way : kWays) {
@@ -144,6 +144,7 @@ Json to_json(const Simulated& simulated, const std::string& command) {
                 {"tokens", bench.shape.max_tokens}};
   if (!bench.model.empty()) shape["model"] = bench.model;
   Json policy = {{"combine", to_string(bench.reduction)}, {"routing", to_string(bench.routing)}};
+  if (bench.names_reduction) policy["reduction"] = to_string(exchange_options(bench).reduction);
   if (bench.routing == RoutingKind::zipf) policy["zipf_exponent"] = bench.zipf_exponent;
   if (simulated.of.node_limit != 0) policy["node_limit"] = simulated.of.node_limit;
   Json json = {{"simulated", true},

@@ -115,12 +115,12 @@ CountingStep step_of(const Plan& plan, CountingFabric& fabric, const SerialGroup
 
 }  // namespace
 
-SourceRound::SourceRound(const Shape& shape, const ExchangeOptions& options) {
+SourceRound::SourceRound(const Shape& shape, const ExchangeOptions& options, Reduction combine) {
   require_valid(shape, options);
   plan_.set_shape(shape);
   plan_.map = make_heap_map(shape, options, 0, false);
   plan_.code = {id_bits(shape.experts)};
-  plan_.exact = options.reduction == Reduction::exact;
+  plan_.exact = combine == Reduction::exact;
   masked_.resize(static_cast<std::size_t>(shape.ranks));
   plan_.masked = masked_.data();
   table_.resize(static_cast<std::size_t>(shape.max_tokens) * static_cast<std::size_t>(shape.top_k));

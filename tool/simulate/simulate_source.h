@@ -33,7 +33,8 @@ struct SourceTraffic {
 class SourceRound {
  public:
   // Throws Error(invalid_argument) where shape and options do not fit.
-  SourceRound(const Shape& shape, const ExchangeOptions& options);
+  // `combine`: by_rank or exact.
+  SourceRound(const Shape& shape, const ExchangeOptions& options, Reduction combine);
 
   // Makes the table of `source` as dispatch does; id -1 is no expert. `routing` stays until the next call.
   void route(int source, const Routing& routing);

@@ -53,10 +53,15 @@ double BenchSamples::at(double fraction) const {
   return sorted[std::min(index, sorted.size() - 1)];
 }
 
+std::string combine_name(const BenchCase& bench) {
+  return std::string(to_string(bench.reduction)) + (bench.chooses ? " of either" : "");
+}
+
 ExchangeOptions exchange_options(const BenchCase& bench) {
   ExchangeOptions options;
   options.format = bench.format;
-  options.reduction = bench.reduction;
+  options.reduction = bench.chooses ? Reduction::either : bench.reduction;
+  options.message_copies = bench.message_copies;
   options.result_format = bench.results;
   if (bench.rows != RowOrder::by_expert) options.row_orders = {bench.rows};
   return options;

@@ -46,7 +46,11 @@ struct BenchCase {
   std::string model;  // empty: a free shape
   Shape shape;        // max_tokens is the n of every rank
   AnyFormat format = format_named("bf16");
-  Reduction reduction = Reduction::by_rank;
+  Reduction reduction = Reduction::by_rank;  // of combines
+  bool chooses = false;                      // the exchange is made with either, and each combine says its reduction
+  bool names_reduction = false;              // records say that of the exchange
+  int message_copies = 2;
+  bool names_copies = false;  // they are a column
   RowOrder rows = RowOrder::by_expert;
   bool names_rows = false;                   // the order of rows is a column
   AnyFormat results = format_named("bf16");  // in which results travel
@@ -79,6 +83,7 @@ struct BenchBytes {
   }
 };
 
+std::string combine_name(const BenchCase& bench);  // "exact", or "exact of either"
 // What the exchange of a line is made with; the rest of its options is the backend's.
 ExchangeOptions exchange_options(const BenchCase& bench);
 

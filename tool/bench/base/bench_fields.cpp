@@ -20,7 +20,9 @@ Field tokens_field(const BenchCase& bench, const std::string& meaning) {
 
 Fields exchange_fields(const BenchCase& bench) {
   Fields fields = begin_fields(bench);
-  fields.push_back({{"combine", "combine", true}, text_cell(to_string(bench.reduction))});
+  fields.push_back({{"combine", "combine", true}, text_cell(combine_name(bench))});
+  if (bench.names_copies)
+    fields.push_back({{"copies", "copies", false, "of the message slots"}, count_cell(bench.message_copies)});
   if (bench.names_results) fields.push_back({{"results", "results", true}, text_cell(bench.results.name())});
   if (bench.names_rows) fields.push_back({{"rows", "rows", true}, text_cell(to_string(bench.rows))});
   if (bench.encoded) fields.push_back({{"given", "given", true, "how tokens come"}, text_cell("encoded")});

@@ -43,6 +43,7 @@ void make_set(RankSet& set, const BenchCase& bench, const RowLayout& layout, int
   set.dispatch_in.topk_ids = ConstTensor(set.routing.ids.data(), DType::i32, {n, bench.shape.top_k});
   set.combine_in.rows = ConstTensor(set.results.data(), DType::bf16, {rows, hidden});
   set.combine_in.src_info = set.dispatch_out.src_info;
+  if (bench.chooses) set.combine_in.reduction = bench.reduction;
   (bench.reduction == Reduction::exact ? set.combine_in.topk_weights : set.dispatch_in.topk_weights) = weights;
   set.combine_out.tokens = Tensor(set.output.data(), DType::bf16, {n, hidden});
 }

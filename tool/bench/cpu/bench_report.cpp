@@ -133,6 +133,8 @@ Json shape_json(const BenchCase& bench) {
 
 void add_exchange(Json& policy, const BenchCase& bench) {
   policy["combine"] = to_string(bench.reduction);
+  if (bench.names_reduction) policy["reduction"] = to_string(exchange_options(bench).reduction);
+  if (bench.names_copies) policy["message_copies"] = bench.message_copies;
   policy["rows"] = to_string(bench.rows);
   policy["results"] = bench.results.name();
   policy["given"] = bench.encoded ? "encoded" : "bf16";

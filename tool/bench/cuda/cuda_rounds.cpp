@@ -71,6 +71,7 @@ class DeviceSet {
     in.row_order = bench.rows;
     if (bench.encoded) encode(bench, layout, tokens, encoded, scales);
     combine_in.rows = results;
+    if (bench.chooses) combine_in.reduction = bench.reduction;
     (bench.reduction == Reduction::exact ? combine_in.topk_weights : in.topk_weights) = weights;
   }
 

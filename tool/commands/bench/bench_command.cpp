@@ -73,6 +73,18 @@ std::vector<NamedShape> shapes_of(const BenchOptions& options) {
   return shapes;
 }
 
+// What --reduction, --combine and --message-copies name, each with each.
+std::vector<std::pair<Reductions, int>> exchanges_of(const BenchOptions& options) {
+  const auto or_unsaid = [](const std::vector<std::string>& names) {
+    return names.empty() ? std::vector{std::string()} : names;
+  };
+  std::vector<std::pair<Reductions, int>> all;
+  for (const std::string& reduction : or_unsaid(options.reductions))
+    for (const std::string& combine : or_unsaid(options.combines))
+      for (const int copies : options.message_copies) all.emplace_back(reductions_named(reduction, combine), copies);
+  return all;
+}
+
 // All lines of one shape, number of ranks and kind; codecs know neither routing nor reduction.
 std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& named, int ranks, bool codecs) {
   std::vector<BenchCase> cases;
@@ -88,9 +100,14 @@ std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& n
   bench.encoded = options.encoded;
   bench.replays = options.replays;
   bench.names_results = options.results != BenchOptions{}.results;
-  const auto swept = [codecs](const std::vector<std::string>& names) { return codecs ? std::vector{names[0]} : names; };
+  bench.names_reduction = !options.reductions.empty();
+  bench.names_copies = options.message_copies != BenchOptions{}.message_copies;
+  const auto swept = [codecs](auto values) {
+    if (codecs) values.resize(1);
+    return values;
+  };
   for (const AnyFormat& format : formats_named(options.formats))
-    for (const std::string& reduction : swept(options.reductions))
+    for (const auto& [reductions, copies] : swept(exchanges_of(options)))
       for (const std::string& results : swept(options.results))
         for (const std::string& rows : swept(options.rows))
           for (const std::string& routing : swept(options.routings))
@@ -99,13 +116,15 @@ std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& n
                 bench.operation = kOperations.at(operation);
                 if (is_codec(bench.operation) != codecs) continue;
                 bench.format = format;
-                bench.reduction = reduction_named(reduction);
+                bench.reduction = reductions.of_combine;
+                bench.chooses = reductions.choose();
+                bench.message_copies = copies;
                 bench.results = result_format_named(results);
                 bench.rows = row_order_named(rows);
                 bench.routing = kRoutings.at(routing);
                 bench.shape.max_tokens = tokens;
                 require_shape(bench.shape, named.options);
-                require_rows_fit(exchange_options(bench));
+                require_rows_fit(exchange_options(bench), bench.reduction);
                 cases.push_back(bench);
               }
   return cases;
@@ -162,7 +181,8 @@ void note_of_codecs(const BenchOptions& options) {
   std::vector<const char*> given;
   for (const auto& [option, is_given] :
        {std::pair{"--ranks", options.ranks.size() > 1}, std::pair{"--workers", options.workers != defaults.workers},
-        std::pair{"--combine", options.reductions != defaults.reductions},
+        std::pair{"--combine", !options.combines.empty()}, std::pair{"--reduction", !options.reductions.empty()},
+        std::pair{"--message-copies", options.message_copies != defaults.message_copies},
         std::pair{"--result-format", options.results != defaults.results},
         std::pair{"--rows", options.rows != defaults.rows},
         std::pair{"--routing", options.routings != defaults.routings}, std::pair{"--encoded", options.encoded},

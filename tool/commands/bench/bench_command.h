@@ -28,7 +28,8 @@ struct SimulateOptions {
 struct BenchOptions {
   std::vector<std::string> operations = {"pair"};
   std::vector<std::string> formats = {"bf16"};
-  std::vector<std::string> reductions = {"by_rank"};
+  std::vector<std::string> combines, reductions;  // empty: not given
+  std::vector<int> message_copies = {2};
   std::vector<std::string> rows = {"by_expert"};
   std::vector<std::string> results = {"bf16"};
   std::vector<std::string> routings = {"uniform"};

@@ -126,9 +126,10 @@ std::vector<std::string> given_of_plan(const InfoArguments& asked) {
   for (const auto& [option, is_given] :
        {std::pair{"--alignment", asked.alignment != defaults.alignment},
         std::pair{"--format", asked.format != defaults.format},
-        std::pair{"--result-format", asked.results != defaults.results},
-        std::pair{"--combine", asked.combine != defaults.combine}, std::pair{"--shared-expert", asked.shared},
-        std::pair{"--tiled-scales", asked.tiled}})
+        std::pair{"--result-format", asked.results != defaults.results}, std::pair{"--combine", !asked.combine.empty()},
+        std::pair{"--reduction", !asked.reduction.empty()},
+        std::pair{"--message-copies", asked.message_copies != defaults.message_copies},
+        std::pair{"--shared-expert", asked.shared}, std::pair{"--tiled-scales", asked.tiled}})
     if (is_given) given.emplace_back(option);
   // Under a launcher it says which process prints.
   if (asked.backend != defaults.backend && num_processes() == 1) given.emplace_back("--backend");

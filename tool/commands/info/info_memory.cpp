@@ -15,7 +15,6 @@ namespace {
 constexpr std::uint64_t kResultBytes = 2;  // of a column of the experts' output, as bf16
 
 constexpr std::array kRegionMeanings = {
-    std::pair{"messages", "tokens that came, with their routing, of two rounds"},
     std::pair{"routing tables", "the experts and weights of each rank's tokens"},
     std::pair{"expert counts", "how many tokens each rank has for each expert here"},
     std::pair{"sent counts", "the same of this rank, on their way"},
@@ -41,7 +40,9 @@ constexpr std::array kRegionMeanings = {
     std::pair{"sent results", "results on their way to ranks that are reached by puts"},
 };
 
-std::string meaning_of(std::string_view region) {
+std::string meaning_of(std::string_view region, int message_copies) {
+  if (region == "messages")
+    return fmt::format("tokens that came, with their routing, of {} rounds", message_copies == 2 ? "two" : "four");
   for (const auto& [name, meaning] : kRegionMeanings)
     if (name == region) return meaning;
   return {};
@@ -94,11 +95,12 @@ std::uint64_t PlannedMemory::of_all_ranks() const {
   return sum;
 }
 
-Table region_table(const MemoryUse& use) {
+Table region_table(const MemoryUse& use, int message_copies) {
   Table table({{"region", "exchange memory, each rank", true}, {"bytes", "size"}, {"what", "what it holds", true}});
   for (const MemoryUse::Region& region : use.regions)
     if (region.bytes != 0)
-      table.add_row({text_cell(region.name), bytes_cell(region.bytes), text_cell(meaning_of(region.name))});
+      table.add_row(
+          {text_cell(region.name), bytes_cell(region.bytes), text_cell(meaning_of(region.name, message_copies))});
   table.add_row({text_cell("total"), bytes_cell(use.total), text_cell("")});
   return table;
 }

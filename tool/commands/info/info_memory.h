@@ -34,7 +34,7 @@ struct PlannedMemory {
 };
 PlannedMemory planned_memory(const Shape& shape, const ExchangeOptions& options, const Backend& backend);
 
-Table region_table(const MemoryUse& use);
+Table region_table(const MemoryUse& use, int message_copies);
 Table tensor_table(const std::vector<RankTensors>& ranks);
 
 }  // namespace ferry::app

@@ -79,7 +79,8 @@ ExchangeOptions options_of(const InfoArguments& asked) {
   ExchangeOptions options;
   options.format = format_named(asked.format);
   options.result_format = result_format_named(asked.results);
-  options.reduction = reduction_named(asked.combine);
+  options.reduction = reductions_named(asked.reduction, asked.combine).of_exchange;
+  options.message_copies = asked.message_copies;
   options.fused_shared_expert = asked.shared;
   options.tiled_scales = asked.tiled;
   options.expert_alignment = asked.alignment;
@@ -198,6 +199,7 @@ std::string worst_case_text(const Shape& shape, const ExchangeOptions& options, 
 
 Json report_of(const InfoArguments& asked, const Shape& shape, const Backend& backend, const PlannedMemory& memory) {
   const std::string why_not = why_not_here(backend, shape.ranks);
+  const Reductions reductions = reductions_named(asked.reduction, asked.combine);
   Json report = {{"shape",
                   {{"ranks", shape.ranks},
                    {"experts", shape.experts},
@@ -206,7 +208,9 @@ Json report_of(const InfoArguments& asked, const Shape& shape, const Backend& ba
                    {"hidden", shape.hidden},
                    {"format", asked.format},
                    {"result_format", asked.results},
-                   {"combine", asked.combine},
+                   {"combine", to_string(reductions.of_combine)},
+                   {"reduction", to_string(reductions.of_exchange)},
+                   {"message_copies", asked.message_copies},
                    {"message_bytes", message_bytes(format_named(asked.format), shape.hidden)}}},
                  {"model", asked.model},
                  {"planned_backend", backend.name},
@@ -214,7 +218,7 @@ Json report_of(const InfoArguments& asked, const Shape& shape, const Backend& ba
                  {"why_not_here", why_not},
                  {"why_nowhere", why_nowhere(backend, shape.ranks)},
                  {"exchange_memory_bytes", memory.exchange.total},
-                 {"exchange_memory", region_table(memory.exchange).json()},
+                 {"exchange_memory", region_table(memory.exchange, asked.message_copies).json()},
                  {"outputs", tensor_table(memory.ranks).json()},
                  {"rows_of_even_routing", memory.ranks.front().even_rows},
                  {"gpu_state_bytes", memory.gpu_state},
@@ -241,13 +245,14 @@ Plan plan_of(const InfoArguments& asked) {
   Plan plan;
   plan.report = report_of(asked, shape, backend, memory);
   plan.text = wrapped(fmt::format("{}{}, {}, {}, results in {}, backend {}; a message is {}", model_text(asked),
-                                  to_string(shape), asked.format, asked.combine, asked.results, backend.name,
-                                  human_bytes(message_bytes(options.format, shape.hidden))));
+                                  to_string(shape), asked.format, to_string(options.reduction), asked.results,
+                                  backend.name, human_bytes(message_bytes(options.format, shape.hidden))));
   if (const std::string why = why_nowhere(backend, shape.ranks); !why.empty())
     plan.text += wrapped(why + ". What follows is a plan only.", "On no machine: ");
   else if (const std::string why_here = why_not_here(backend, shape.ranks); !why_here.empty())
     plan.text += wrapped(why_here, "Not on this machine: ");
-  plan.text += fmt::format("\n{}\n{}\n", region_table(memory.exchange).text(), tensor_table(memory.ranks).text());
+  plan.text += fmt::format("\n{}\n{}\n", region_table(memory.exchange, asked.message_copies).text(),
+                           tensor_table(memory.ranks).text());
   plan.text +=
       sum_text(memory) + place_text(backend, memory, shape.ranks) + worst_case_text(shape, options, backend, memory);
   return plan;

@@ -38,7 +38,8 @@ struct LayerArguments {
   int ranks = 0;
   int nodes = 1;
   std::string format = "bf16";
-  std::string combine = "by_rank";
+  std::string combine, reduction;  // empty: not given
+  int message_copies = 2;
   std::string rows = "by_expert";
   std::string results = "bf16";
   std::string experts_on = "cpu";
@@ -86,7 +87,8 @@ struct InfoArguments {
   int alignment = 0;
   std::string format = "bf16";
   std::string results = "bf16";
-  std::string combine = "by_rank";
+  std::string combine, reduction;  // empty: not given
+  int message_copies = 2;
   bool shared = false;
   bool tiled = false;
   bool lists_models = false;

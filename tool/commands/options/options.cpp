@@ -12,7 +12,20 @@
 
 namespace ferry::app {
 
-static constexpr std::array kReductions = {Reduction::by_rank, Reduction::exact};
+namespace {
+
+constexpr std::array kReductions = {Reduction::by_rank, Reduction::exact, Reduction::either};
+
+Reduction named(const std::string& option, const std::string& name, const std::vector<std::string>& allowed) {
+  for (const Reduction reduction : kReductions)
+    if (name == to_string(reduction) && std::find(allowed.begin(), allowed.end(), name) != allowed.end())
+      return reduction;
+  throw Error(ErrorKind::invalid_argument, fmt::format("{} {}: must be {}", option, name, fmt::join(allowed, " or ")));
+}
+
+}  // namespace
+
+std::vector<std::string> combine_names() { return {to_string(Reduction::by_rank), to_string(Reduction::exact)}; }
 
 std::vector<std::string> reduction_names() {
   std::vector<std::string> names;
@@ -20,11 +33,17 @@ std::vector<std::string> reduction_names() {
   return names;
 }
 
-Reduction reduction_named(const std::string& name) {
-  for (const Reduction reduction : kReductions)
-    if (name == to_string(reduction)) return reduction;
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("--combine {}: must be {}", name, fmt::join(reduction_names(), " or ")));
+Reductions reductions_named(const std::string& reduction, const std::string& combine) {
+  Reductions found;
+  if (!reduction.empty()) found.of_exchange = named("--reduction", reduction, reduction_names());
+  if (!combine.empty()) found.of_combine = named("--combine", combine, combine_names());
+  if (combine.empty() && !found.choose()) found.of_combine = found.of_exchange;
+  if (reduction.empty()) found.of_exchange = found.of_combine;
+  if (!found.choose() && found.of_exchange != found.of_combine)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--combine {}: with --reduction {} every combine is {}; --reduction either has both",
+                            combine, reduction, reduction));
+  return found;
 }
 
 std::vector<std::string> result_format_names() {

@@ -9,10 +9,18 @@
 
 namespace ferry::app {
 
-// What --combine may be.
+// What --combine may be, and what --reduction may be: of every combine of an exchange, or either.
+std::vector<std::string> combine_names();
 std::vector<std::string> reduction_names();
-// Throws Error(invalid_argument).
-Reduction reduction_named(const std::string& name);
+struct Reductions {
+  Reduction of_exchange = Reduction::by_rank;
+  Reduction of_combine = Reduction::by_rank;
+
+  bool choose() const { return of_exchange == Reduction::either; }  // combines say which they are
+};
+// What --reduction and --combine name; either may be empty, and follows from the other. Throws Error(invalid_argument)
+// where an exchange of that reduction has no such combine.
+Reductions reductions_named(const std::string& reduction, const std::string& combine);
 // What --result-format may be.
 std::vector<std::string> result_format_names();
 std::string result_format_help();

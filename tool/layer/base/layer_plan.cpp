@@ -39,12 +39,13 @@ LayerPlan plan_layer(const Layer& layer, const LayerOptions& options) {
                  .hidden = "columns of --tokens,",
                  .experts_are = "of --gate-up"});
   plan.exchange.format = options.format;
-  plan.exchange.reduction = options.reduction;
+  plan.exchange.reduction = options.chooses ? Reduction::either : options.reduction;
+  plan.exchange.message_copies = options.message_copies;
   plan.exchange.result_format = options.results;
   plan.exchange.row_orders = {options.rows};
   plan.exchange.fused_shared_expert = layer.shared_inter != 0;
   plan.exchange.deadline = plan.exchange.set_up_deadline = options.deadline;
-  require_rows_fit(plan.exchange);
+  require_rows_fit(plan.exchange, options.reduction);
   memory_use(plan.shape, plan.exchange);  // throws where these do not fit together
   return plan;
 }

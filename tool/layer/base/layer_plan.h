@@ -45,7 +45,7 @@ const ExpertPlace& cpu_experts();  // float32 through a BLAS (experts/experts.h)
 struct LayerOptions {
   int ranks = 1;
   AnyFormat format = format_named("bf16");
-  Reduction reduction = Reduction::by_rank;
+  Reduction reduction = Reduction::by_rank;  // of combines
   float input_scale = 1.0f;
   bool one_round = false;
   // The deadline of every wait. All ranks enter a call together, so only the time of the call itself counts, on a
@@ -58,6 +58,8 @@ struct LayerOptions {
   bool encoded = false;                      // tokens are given to dispatch in the format
   AnyFormat results = format_named("bf16");  // in which results travel
   const ExpertPlace* experts = &cpu_experts();
+  bool chooses = false;  // the exchange is made with either, and each combine says its reduction
+  int message_copies = 2;
 };
 
 // Tokens [begin, begin + count) of the layer belong to a rank; the first tokens % ranks ranks have one more.

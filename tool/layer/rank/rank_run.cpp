@@ -124,6 +124,7 @@ class RankRun {
     CombineInput in;
     in.rows = experts_->results();
     in.src_info = calls_->arrived().src_info;
+    if (run_.options.chooses) in.reduction = run_.options.reduction;
     if (run_.options.reduction == Reduction::exact)
       in.topk_weights = lines(run_.layer.weights, DType::f32, tokens, run_.layer.top_k);
     CombineOutput out;
