@@ -14,7 +14,7 @@ if(NOT FERRY_NVCC)
     message(FATAL_ERROR "FERRY_CUDA=ON, but nvcc was found neither on the PATH nor in /usr/local/cuda/bin")
   endif()
   set(FERRY_WHY_NO_GPUS "CMake found no nvcc: install the CUDA toolkit (nvcc 13), then ${FERRY_BUILD_WITH_GPUS}")
-  message(STATUS "CUDA: left out (no nvcc found)")
+  message(STATUS "CUDA: left out (no nvcc found; GPU ranks need that of CUDA 13)")
   return()
 endif()
 file(GLOB_RECURSE FERRY_CUDA_SOURCES CONFIGURE_DEPENDS src/cuda/*.cu src/cuda/*.cpp)
@@ -37,7 +37,7 @@ execute_process(COMMAND ${FERRY_NVCC} --version OUTPUT_VARIABLE nvcc_version)
 string(REGEX MATCH "release ([0-9]+)" nvcc_version "${nvcc_version}")
 if(NOT FERRY_CUDA STREQUAL "ON" AND NOT CMAKE_MATCH_1 GREATER_EQUAL 13)
   set(FERRY_WHY_NO_GPUS "CMake found an nvcc of CUDA ${CMAKE_MATCH_1}: install the CUDA toolkit 13, then ${FERRY_BUILD_WITH_GPUS}")
-  message(STATUS "CUDA: left out (${FERRY_NVCC} is of CUDA ${CMAKE_MATCH_1}; 13 or newer is needed)")
+  message(STATUS "CUDA: left out (${FERRY_NVCC} is of CUDA ${CMAKE_MATCH_1}; GPU ranks need 13 or newer)")
   return()
 endif()
 
@@ -51,19 +51,20 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nv
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
 # The tool has GPU ranks where they were asked for, or where there is a GPU: compiling kernels takes minutes. What else
-# needs nvcc is built by name.
+# needs nvcc is built by name. The Python package asks for NVCC: images are built where no GPU is.
 set(FERRY_CUDA_IN_TOOL OFF)
 file(GLOB gpus /dev/nvidia[0-9]* /dev/dxg)
-if(FERRY_CUDA STREQUAL "ON" OR FERRY_NVSHMEM STREQUAL "ON" OR gpus)
+if(FERRY_CUDA MATCHES "^(ON|NVCC)$" OR FERRY_NVSHMEM STREQUAL "ON" OR gpus)
   set(FERRY_CUDA_IN_TOOL ON)
 endif()
-set(in_tool "the tool has GPU ranks")
+list(JOIN CMAKE_CUDA_ARCHITECTURES ", " architectures)
+set(in_tool "GPU ranks for ${architectures} are built in, which takes minutes; ${FERRY_LEAVE_GPUS_OUT} leaves them out")
 if(NOT FERRY_CUDA_IN_TOOL)
   set(FERRY_WHY_NO_GPUS
       "CMake found nvcc but no GPU on the machine that it was built on: ${FERRY_BUILD_WITH_GPUS} ${FERRY_MAKES_WITH_GPUS}")
-  set(in_tool "no GPU was found, so the tool has no GPU ranks unless FERRY_CUDA=ON")
+  set(in_tool "no GPU was found, so the tool has no GPU ranks unless FERRY_CUDA=ON; targets ferry_cuda and ferry_cuda_compile")
 endif()
-message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, targets ferry_cuda and ferry_cuda_compile; ${in_tool}")
+message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}: ${in_tool}")
 # Each device header compiles alone, too: as far as PTX, for which nvcc reads all of its text once, in place of three times.
 file(GLOB_RECURSE device_headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} src/*.cuh include/*.cuh)
 list(JOIN FERRY_TRANSPORTS "|" transports)
@@ -119,9 +120,10 @@ target_compile_options(ferry_cuda_other_gpus PRIVATE ${FERRY_CUDA_HARDLY_OPTIMIS
 target_link_libraries(ferry_cuda_other_gpus PRIVATE ferry_cuda_flags)
 add_dependencies(ferry_cuda_compile ferry_cuda_other_gpus)
 
-# What needs nvcc is built by default where it was asked for, else only by name: `./dev check cuda` does so.
+# What needs nvcc is built by default where it was asked for, else only by name: `./dev check cuda` does so. pip's build
+# has what the package links.
 function(ferry_cuda_by_name)
-  if(NOT FERRY_CUDA STREQUAL "ON")
+  if(SKBUILD OR NOT FERRY_CUDA STREQUAL "ON")
     set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
 endfunction()

@@ -16,7 +16,7 @@ option(FERRY_WERROR "Warnings are errors" ${PROJECT_IS_TOP_LEVEL})
 set(FERRY_TEST_SUITES unit protocol conformance emulated shmem gpu cli faults compile_fail example package tools CACHE STRING
     "Which tests to build and run")
 set(FERRY_CUDA AUTO CACHE STRING
-    "AUTO: can be built where nvcc is found, and the tool has GPU ranks where a GPU is found; ON: built by default; OFF: left out")
+    "AUTO: can be built where nvcc is found, and the tool has GPU ranks where a GPU is found; NVCC: it has them where nvcc 13 is found; ON: built by default; OFF: left out")
 # Transports of GPUs: src/<name>, include/ferry/detail/<name> and public headers with _<name>_ need more than CUDA.
 set(FERRY_TRANSPORTS nvshmem)
 set(FERRY_SHMEM AUTO CACHE STRING "Ranks as processes over OpenSHMEM: AUTO: where it is found; ON: required; OFF: left out")

@@ -45,7 +45,7 @@ check_product() {
 check_python() {
   need_python_tools || return 1
   local pip=("$venv/bin/pip" -q --disable-pip-version-check install --no-build-isolation --no-deps --force-reinstall)
-  CXX=c++ "${pip[@]}" -Cbuild-dir=build/cp-check -Ccmake.define.FERRY_WERROR=ON "-Ccmake.define.${not_run#-D}" . &&
+  CXX=c++ "${pip[@]}" -Cbuild-dir=build/cp-check -Ccmake.define.FERRY_WERROR=ON -Ccmake.define.FERRY_CUDA=AUTO "-Ccmake.define.${not_run#-D}" . &&
     "$venv/bin/mypy" && "${pip[@]}" ./python-deepep || return 1
   local status=0 log=build/deep_ep.log
   (cd python-deepep && "../$venv/bin/mypy" && "../$venv/bin/pytest") >"$log" 2>&1 &
