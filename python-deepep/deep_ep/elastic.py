@@ -209,8 +209,15 @@ class ElasticBuffer:
         order = "by_expert" if do_expand else "by_source"
         key = (experts, top_k, tokens, alignment, order)
         if key not in self._families:
-            self._families[key] = Family(self._ranks, experts, top_k, tokens, alignment=alignment, row_orders=(order,))
+            # Exact combines, of an exchange whose dispatches take weights.
+            options: dict[str, Any] = {"reduction": "either"} if self._sends_every_row(do_expand) else {}
+            self._families[key] = Family(self._ranks, experts, top_k, tokens, alignment=alignment, row_orders=(order,),
+                                         **options)
         return self._families[key]
+
+    def _sends_every_row(self, do_expand: bool) -> bool:
+        """Whether combines of such rows add nothing up at the experts' ranks."""
+        return do_expand and not self.allow_multiple_reduction
 
     def _combine(self, call: Call, x: torch.Tensor, old: EPHandle, topk_weights: torch.Tensor | None,
                  bias: list[torch.Tensor], max_blocks: int) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -223,8 +230,8 @@ class ElasticBuffer:
         options: dict[str, Any] = {}
         given: dict[str, Any] = {"rows": x.detach(), "handle": routing.data, "bias": bias or None, "out": sums,
                                  "max_blocks": max_blocks}
-        if old.do_expand and not self.allow_multiple_reduction:
-            options["reduction"] = "exact"
+        if self._sends_every_row(old.do_expand):
+            given["reduction"] = "exact"
         else:
             given.update(sum_order="by_last_k", apply_weights=False)
         weights = None

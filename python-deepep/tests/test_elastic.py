@@ -213,6 +213,32 @@ def test_processes(ranks: int) -> None:
     on_processes(ranks, a_step, True)
 
 
+def exchanges_after(group: Any, allow_multiple_reduction: bool, do_expand: bool, with_weights: bool) -> list[dict[str, Any]]:
+    """Of what the exchanges are made beside their family's shape, after a step on them."""
+    buffer = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=4, allow_multiple_reduction=allow_multiple_reduction)
+    ids = torch.tensor([[0, 1], [1, -1]])
+    found, _, weights, handle, _ = buffer.dispatch(torch.ones((2, 64), dtype=torch.bfloat16), ids, num_experts=2,
+                                                   topk_weights=torch.ones((2, 2)), do_expand=do_expand)
+    buffer.combine(found, handle, weights if with_weights else None)
+    buffer.dispatch(torch.ones((2, 64), dtype=torch.bfloat16), handle=handle, do_expand=do_expand)
+    return [{"reduction": family._options.get("reduction", "by_rank"), **dict(key[1:])}
+            for family in buffer._families.values() for key in family._made]
+
+
+@pytest.mark.parametrize("allow_multiple_reduction", [True, False])
+@pytest.mark.parametrize("do_expand", [True, False])
+def test_one_exchange_has_the_dispatches_and_the_combines(allow_multiple_reduction: bool, do_expand: bool) -> None:
+    """Where every row travels, too; and those that add up at the experts' ranks have no memory for that."""
+    def body(group: Any, rank: int, ranks: int) -> None:
+        reduction = "either" if do_expand and not allow_multiple_reduction else "by_rank"
+        made = exchanges_after(group, allow_multiple_reduction, do_expand, False)
+        assert made == [{"reduction": reduction}]
+        made = exchanges_after(group, allow_multiple_reduction, do_expand, True)
+        assert made == [{"reduction": reduction}, {"reduction": reduction, "returns_weights": True}]
+
+    on_threads(2, body)
+
+
 @pytest.mark.parametrize("do_expand", [True, False])
 def test_ranks_are_added_by_the_last_k_that_names_them(do_expand: bool) -> None:
     """1 beside 2^30 is lost, so a sum says what was added when."""
