@@ -50,6 +50,12 @@ class Family:
             found = self._made[key] = self._make(hidden, options)
         return found
 
+    def bytes_of_handle(self, tokens: int, counts: ferry.RowCounts | None) -> int:
+        """Of a dispatch of so many tokens. Without counts the host does not know what came, and the handle is a whole one."""
+        if counts is None or not self._options.get("short_handles"):
+            return self.handle_bytes
+        return int(self.layout.short_handle_bytes(tokens, counts))
+
     def add_to_mask(self, rank: int) -> None:
         for exchange in self._made.values():
             exchange.add_to_mask([rank])

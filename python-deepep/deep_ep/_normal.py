@@ -74,7 +74,7 @@ class Normal:
                 if not is_refused_for_tokens(error):
                     raise
                 self._grow(choice, kind.num_tokens)
-        found, outputs = self._outputs(call, family, kind, choice, counts.rows)
+        found, outputs = self._outputs(call, family, kind, choice, counts.rows, counts)
         exchange.dispatch_wait(outputs, max_blocks=max_blocks)
         handle = self._handle(family, kind, outputs, is_token_in_rank, counts.rows)
         return found, outputs.get("row_topk_ids"), outputs.get("row_topk_weights"), counts, handle
@@ -152,17 +152,18 @@ class Normal:
     def _grow(self, choice: Choice, tokens: int) -> None:
         """Collective. Handles keep the family that they are of."""
         self._families[choice.experts, choice.top_k] = Family(self._ranks, choice.experts, choice.top_k,
-                                                              with_room(self._ranks.most(tokens)), row_orders=_ORDERS)
+                                                              with_room(self._ranks.most(tokens)), row_orders=_ORDERS,
+                                                              short_handles=self._ranks.short_handles)
 
     def _offsets(self) -> torch.Tensor:
         return torch.empty(self._ranks.size + 1, dtype=torch.int32, device=self._ranks.device).view(torch.uint32)
 
-    def _outputs(self, call: Call, family: Family, kind: Kind, choice: Choice, rows: int
-                 ) -> tuple[Any, dict[str, torch.Tensor]]:
+    def _outputs(self, call: Call, family: Family, kind: Kind, choice: Choice, rows: int,
+                 counts: ferry.RowCounts | None = None) -> tuple[Any, dict[str, torch.Tensor]]:
         found, outputs = kind.outputs(call, rows)
         outputs["source_offsets"] = call.empty((self._ranks.size + 1,), torch.int32).view(torch.uint32)
         outputs["src_info"] = call.empty((rows, 2), torch.int32)
-        outputs["handle"] = call.empty((family.handle_bytes,), torch.uint8)
+        outputs["handle"] = call.empty((family.bytes_of_handle(kind.num_tokens, counts),), torch.uint8)
         if choice.ids is not None:
             outputs["row_topk_ids"] = call.empty((rows, choice.top_k), torch.int64)
             if choice.weights is not None:

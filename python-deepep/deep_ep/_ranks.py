@@ -27,6 +27,7 @@ class Ranks:
         self.is_gpu = self.device.type == "cuda"
         self.capabilities = self.world.capabilities()
         self.least_tokens = int(os.environ.get("FERRY_DEEPEP_MAX_TOKENS", "0"))
+        self.short_handles = asks_for_short_handles()
         self._is_open = True
         self.mask: set[int] = set()  # ranks that the low-latency mode leaves out
 
@@ -53,6 +54,14 @@ def _world_of(group: Any, comm: Any, deadline: float) -> ferry.World:
         raise ValueError("neither group nor comm was given; one of them says who the ranks are")
     return ferry.World.from_all_gather(comm.Get_rank(), comm.Get_size(), comm.allgather, device=chosen_device(),
                                        deadline=deadline)
+
+
+def asks_for_short_handles() -> bool:
+    """Whether a handle has the bytes of what came, where the host knows that."""
+    asked = os.environ.get("FERRY_DEEPEP_SHORT_HANDLES", "0")
+    if asked not in ("0", "1"):
+        raise ValueError(f"FERRY_DEEPEP_SHORT_HANDLES is {asked!r}; it must be 0 or 1")
+    return asked == "1"
 
 
 def has_gpu_tensors() -> bool:

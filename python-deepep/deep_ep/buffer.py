@@ -52,7 +52,8 @@ class Buffer:
 
     The other arguments size and tune buffers of DeepEP. Ferry's exchanges are made by the first calls that need them, so
     the first call of a shape comes outside of a graph's capture. Collective. FERRY_DEEPEP_DEVICE (cpu, cuda),
-    FERRY_DEEPEP_DEADLINE (seconds) and FERRY_DEEPEP_MAX_TOKENS in the environment say what no argument can.
+    FERRY_DEEPEP_DEADLINE (seconds), FERRY_DEEPEP_MAX_TOKENS and FERRY_DEEPEP_SHORT_HANDLES (0, 1) in the environment say
+    what no argument can.
     """
 
     num_sms: int = 20

@@ -212,7 +212,7 @@ class ElasticBuffer:
             # Exact combines, of an exchange whose dispatches take weights.
             options: dict[str, Any] = {"reduction": "either"} if self._sends_every_row(do_expand) else {}
             self._families[key] = Family(self._ranks, experts, top_k, tokens, alignment=alignment, row_orders=(order,),
-                                         **options)
+                                         short_handles=self._ranks.short_handles, **options)
         return self._families[key]
 
     def _sends_every_row(self, do_expand: bool) -> bool:
@@ -274,7 +274,7 @@ class _Dispatch:
         family, kind = self._family, self._kind
         if kind.num_tokens > family.max_tokens:
             raise ValueError(f"x has {kind.num_tokens} tokens; the limit is num_max_tokens_per_rank = {family.max_tokens}")
-        numbers = None
+        numbers = counts = None
         if is_exact:
             if is_capturing(family.ranks.device):
                 raise RuntimeError("dispatch waits for the number of rows, which a graph cannot; give do_cpu_sync=False")
@@ -284,7 +284,7 @@ class _Dispatch:
             rows = counts.rows
         else:
             rows = family.layout.least_rows(self._order, 0)
-        self._make_outputs(rows, leaves_handle=True)
+        self._make_outputs(rows, family.bytes_of_handle(kind.num_tokens, counts))
         filled = {**self.outputs, **self._extra}
         if is_exact:
             self._exchange.dispatch_wait(filled, zero_padding=self._zero_padding, max_blocks=self._more["max_blocks"])
@@ -296,14 +296,15 @@ class _Dispatch:
 
     def replay(self, old: EPHandle) -> None:
         """Fills as many rows as the handle's dispatch had. New weights travel with its ids: the rows are the same."""
-        self._make_outputs(old.routing.rows, leaves_handle=False)
+        self._make_outputs(old.routing.rows)
         where: dict[str, Any] = self._ids if self._has_weights else {"handle": old.routing.data}
         if self._family.ranks.capabilities["overflow"]:
             where = {**where, "overflow": "expected"}
         self._exchange.dispatch(**self._kind.inputs(), **where, **self._more, outputs={**self.outputs, **self._extra},
                                 zero_padding=self._zero_padding)
 
-    def _make_outputs(self, rows: int, leaves_handle: bool) -> None:
+    def _make_outputs(self, rows: int, handle_bytes: int = 0) -> None:
+        """With handle_bytes the dispatch leaves a handle."""
         call, family = self._call, self._family
         top_k, ranks = family.top_k, family.ranks.size
         self.found, self.outputs = self._kind.outputs(call, rows, self._side_by_side)
@@ -311,12 +312,12 @@ class _Dispatch:
         outputs["source_offsets"] = call.empty((ranks + 1,), torch.int32).view(torch.uint32)
         outputs["src_info"] = call.empty((rows, 2), torch.int32)
         outputs["counts"] = call.empty((family.local_experts,), torch.int32)
-        if leaves_handle:
-            outputs["handle"] = call.empty((family.handle_bytes,), torch.uint8)
+        if handle_bytes:
+            outputs["handle"] = call.empty((handle_bytes,), torch.uint8)
         if self._do_expand:
             outputs["row_offsets"] = call.empty((family.local_experts + 1,), torch.int32).view(torch.uint32)
             outputs["expert_ids"] = call.empty((family.local_experts,), torch.int32)
-            if leaves_handle:
+            if handle_bytes:
                 most = min(rows, ranks * family.max_tokens)
                 outputs["messages"] = call.empty((most, 2 + top_k), torch.int32)
         else:

@@ -108,6 +108,14 @@ def test_elastic_by_deepeps_oracle(folder: pathlib.Path) -> None:
 
 
 @ON_GPUS
+@pytest.mark.parametrize("short_handles", ["0", "1"])
+def test_elastic_where_every_row_travels(folder: pathlib.Path, short_handles: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FERRY_DEEPEP_SHORT_HANDLES", short_handles)
+    run(folder, "v2/tests/elastic/test_ep.py", "--skip-perf-test", "--num-tokens", "256", "--hidden", "2048",
+        "--allow-multiple-reduction", "0")
+
+
+@ON_GPUS
 def test_v2s_copies_of_v1s_files(folder: pathlib.Path) -> None:
     run(folder, "v2/tests/legacy/test_intranode.py", *SMALL_NORMAL)
     run(folder, "v2/tests/legacy/test_low_latency.py", *SMALL_LOW_LATENCY)
@@ -122,7 +130,9 @@ def test_elastic_on_cpus(folder: pathlib.Path, ranks: int, options: tuple[str, .
     run(folder, "v2/tests/elastic/test_ep.py", "--skip-perf-test", *TINY, *options, cpus=ranks)
 
 
-def test_intranode_on_cpus(folder: pathlib.Path) -> None:
+@pytest.mark.parametrize("short_handles", ["0", "1"])
+def test_intranode_on_cpus(folder: pathlib.Path, short_handles: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FERRY_DEEPEP_SHORT_HANDLES", short_handles)
     run(folder, "v2/tests/legacy/test_intranode.py", *TINY, cpus=2)
 
 

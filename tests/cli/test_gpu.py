@@ -48,6 +48,10 @@ class SameFilesTestCase(FerryTestCase):
             for reduction in REDUCTIONS:
                 self.check("--format", format_name, "--combine", reduction, tokens=75, hidden=160)
 
+    def test_combines_that_choose(self):
+        for reduction in REDUCTIONS:
+            self.check("--reduction", "either", "--combine", reduction, "--message-copies", 4, tokens=75, hidden=160)
+
     def test_shared_expert(self):
         for format_name in FORMATS:
             self.check("--format", format_name, tokens=53, shared_inter=40)
@@ -326,7 +330,8 @@ class BenchTestCase(FerryTestCase):
             self.assertEqual(max(copies.values()), record["wire"]["copy_gb_per_s"])
 
     def test_options(self):
-        for options in (["--combine", "exact"], ["--routing", "zipf"], ["--max-blocks", 24]):
+        for options in (["--combine", "exact"], ["--routing", "zipf"], ["--max-blocks", 24],
+                        ["--reduction", "either", "--combine", "exact"], ["--rows", "in_place", "--message-copies", 4]):
             with self.subTest(options=options):
                 (record,) = self.records("--gpus", self.RANKS, "--tokens", 9, *options)
                 self.assertEqual(record["shape"]["ranks"], self.RANKS)
