@@ -38,7 +38,7 @@ endfunction()
 # ferry_kernel_sources(<variable> <template> [<format>...]): the same for kernels that nvcc compiles. FERRY_CUDA_QUICK_COMPILE
 # puts all formats but FERRY_OPTIMISED_FORMATS into one source, with a line of the template for each: half of what nvcc
 # takes for a format is headers.
-set(FERRY_OPTIMISED_FORMATS Bf16 Fp8Block128)
+set(FERRY_OPTIMISED_FORMATS Fp8Block128)
 function(ferry_kernel_sources variable template)
   set(formats ${ARGN})
   if(NOT formats)

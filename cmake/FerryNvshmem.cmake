@@ -28,7 +28,7 @@ set(FERRY_NVSHMEM_REGISTERS $<$<COMPILE_LANGUAGE:CUDA>:--maxrregcount=64>)
 function(ferry_nvshmem_objects target)
   add_library(${target} OBJECT EXCLUDE_FROM_ALL ${ARGN})
   target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
-  target_compile_options(${target} PRIVATE ${FERRY_NVSHMEM_REGISTERS})
+  target_compile_options(${target} PRIVATE ${FERRY_NVSHMEM_REGISTERS} ${FERRY_CUDA_HARDLY_OPTIMISED})
   set_target_properties(${target} PROPERTIES CUDA_SEPARABLE_COMPILATION ON)
   ferry_for_shared_libraries(${target})
   target_link_libraries(${target} PUBLIC ferry_cuda PRIVATE fmt::fmt ferry::nvshmem_headers ferry_cuda_flags ferry_warnings
@@ -72,5 +72,4 @@ add_dependencies(ferry_nvshmem ferry_nvshmem_kernels) # who builds the first has
 
 # `./dev check nvshmem`: ferry_nvshmem has the library's kernels; these have a user's hooks.
 ferry_nvshmem_objects(ferry_nvshmem_compile src/nvshmem/kernels/hooks_compile.cu)
-target_compile_options(ferry_nvshmem_compile PRIVATE ${FERRY_CUDA_HARDLY_OPTIMISED})
 add_dependencies(ferry_nvshmem_compile ferry_nvshmem)

@@ -21,6 +21,7 @@ set(FERRY_CUDA AUTO CACHE STRING
 set(FERRY_TRANSPORTS nvshmem)
 set(FERRY_SHMEM AUTO CACHE STRING "Ranks as processes over OpenSHMEM: AUTO: where it is found; ON: required; OFF: left out")
 set(FERRY_SANITIZE "" CACHE STRING "Sanitizers for every target, as -fsanitize takes them: address,undefined or thread")
+set(FERRY_SANITIZE_LIBRARY_ALONE "" CACHE STRING "Checks of these sanitizers that targets other than the library leave out")
 
 find_program(FERRY_CCACHE ccache)
 if(FERRY_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
@@ -49,3 +50,13 @@ if(FERRY_SANITIZE)
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${FERRY_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>")
   add_link_options(-fsanitize=${FERRY_SANITIZE})
 endif()
+if(FERRY_SANITIZE_LIBRARY_ALONE) # a later option of the library takes this one back
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=${FERRY_SANITIZE_LIBRARY_ALONE}>")
+endif()
+
+# ferry_with_all_checks(<target>): the library's, whose loads and stores are through pointers that it computes.
+function(ferry_with_all_checks target)
+  if(FERRY_SANITIZE_LIBRARY_ALONE)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${FERRY_SANITIZE_LIBRARY_ALONE}>)
+  endif()
+endfunction()

@@ -4,8 +4,8 @@
 
 check_format() { sources | xargs -0 clang-format --dry-run -Werror; }
 check_tidy() {
-  need_clang_tidy && build_preset release ferry || return 1
-  local folder=build/tidy log=build/release/tidy.log tools=build/tools/$clang_tidy/bin preset=release home=
+  need_clang_tidy || return 1
+  local folder=build/tidy log=build/tidy.log tools=build/tools/$clang_tidy/bin preset=release home=
   # The build with GPUs has every file: those for NVSHMEM, too, where it was found. It gives each a command of its own.
   has_nvcc && preset=cuda
   [[ ! -f build/cuda/CMakeCache.txt ]] || home=$(sed -n 's/^NVSHMEM_HOME:.*=//p' build/cuda/CMakeCache.txt)
