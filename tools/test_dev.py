@@ -78,6 +78,15 @@ class AllTests(unittest.TestCase):
         self.assertEqual(self.said("command_check --all words", function), ["[1]"])
         self.assertEqual(self.said("command_check words", function), ["[]"])
 
+    def test_checks_but_some(self):
+        steps = ("format dependencies words sizes invariants docs headers product python cuda nvshmem tidy").split()
+        function = "\n".join(f'check_{step}() {{ echo "SEEN {step}"; }}' for step in steps)
+        self.assertEqual(self.said("command_check", function), steps)
+        self.assertEqual(self.said("command_check --but cuda,tidy", function),
+                         [step for step in steps if step not in ("cuda", "tidy")])
+        self.assertEqual(self.said("command_check --but cuda,tidi", function), [])
+        self.assertEqual(self.said("command_check --but", function), [])
+
 
 def of_function(name, *parts, arguments=(), seconds=0):
     """The lines that a function of ./dev prints where it reads these parts of a text, so many seconds apart."""
