@@ -17,6 +17,7 @@ const std::vector<Case>& all_cases() {
     add_masked_handle_cases(list);
     add_order_cases(list);
     add_size_cases(list);
+    add_excess_cases(list);
     add_output_cases(list);
     add_waiting_cases(list);
     add_overflow_cases(list);

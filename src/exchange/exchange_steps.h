@@ -25,6 +25,8 @@ class DispatchRefused : public Error {
  public:
   DispatchRefused(int rank, const std::string& why)
       : Error(ErrorKind::invalid_argument, "rank " + std::to_string(rank) + ": " + why) {}
+  // The newest kept combine is half done, and its first half came after the dispatch, so it is given up, too.
+  bool gives_up_half_combine = false;
   // One rank gave more tokens than a dispatch can take.
   static DispatchRefused too_many_tokens(int rank, int source, std::uint32_t tokens, int max_tokens) {
     return {rank,
@@ -98,6 +100,9 @@ class ExchangeSteps {
 
   // Throws what was found out since the last call, without waiting.
   virtual void poll() {}
+  // Throws DispatchRefused, once, where a dispatch was refused and `receive` did not wait for that. What was called
+  // since has done nothing, on this rank and on all others. `in_call`: after `start`, else in a check.
+  virtual void require_not_refused(bool) {}
   // I11: from the next dispatch on. `mask` has all of the mask before. Not called with skip_a2a.
   virtual void set_mask(const RankMask& mask) = 0;
 

@@ -60,10 +60,10 @@ class Exchange::Front {
   void require_possible() const;
   void require_order_of_world(RowOrder order) const;
   void tell_left() noexcept;
-  DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket, bool may_refuse_later);
+  DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket);
   RowsOut checked_rows(const DispatchOutput& out, const Ticket& ticket);
   template <class Body>
-  void may_be_refused(const Body& body);
+  void may_be_refused(const Body& body, const Ticket* begins = nullptr);
   void receive(const RowsOut& rows);
   CombineArgs checked_combine_input(const CombineInput& in, Ticket& ticket);
   Ticket next_combine(const CombineInput& in) const;

@@ -134,35 +134,6 @@ TEST_F(EmulatedCounts, OfTooManyTokensAreNotAskedInACapture) {
   });
 }
 
-// A rank that did not ask combines, and waits in vain for the one that refused the dispatch. The error says why.
-TEST_F(EmulatedCounts, OfTooManyTokensAreSaidToThoseThatDidNotAsk) {
-  ScenarioSettings settings = scenario_of(7, false).settings;
-  settings.options.deadline = std::chrono::seconds(4);
-  settings.row_orders = {RowOrder::by_expert};
-  const Scenario scenario = conformance::make_scenario(settings);
-  run_cuda_ranks(kRanks, false, [&](World& world) {
-    DeviceRank rank(world, scenario);
-    DeviceRound round(scenario, world.rank());
-    if (world.rank() == 1)
-      round.in.tokens.shape[0] = round.in.topk_ids.shape[0] = round.in.topk_weights.shape[0] =
-          settings.shape.max_tokens + 1;
-    rank.exchange.dispatch_async(round.in, rank.call);
-    if (world.rank() == 1) {
-      conformance::expect_error(1, "too many tokens", ErrorKind::invalid_argument, {"10 rows"},
-                                [&] { rank.exchange.dispatch_wait(round.out, rank.call); });
-    } else {
-      rank.exchange.dispatch_wait(round.out, rank.call);
-      rank.exchange.combine(round.combine_in, round.combine_out, rank.call);
-      cuda::cuda_check(cudaStreamSynchronize(rank.stream.get()), "cudaStreamSynchronize");
-      conformance::expect_error(
-          world.rank(), "a rank that refused its dispatch", ErrorKind::peer_missing,
-          {"Rank 1 refused this dispatch, which had 10 tokens; max_tokens is 9", "wait_for_counts"},
-          [&] { rank.exchange.check(); });
-    }
-    world.barrier();
-  });
-}
-
 // I1, I5: messages of a dispatch that is refused are long on their way. Its count_kernel waits for them. Without that
 // wait the rank that is ahead sends the messages of the second next dispatch, whose slots are the same, before they
 // have come.

@@ -186,7 +186,7 @@ TEST(CallOrder, ADispatchThatIsGivenUpIsFollowedByAnother) {
   CallOrder order;
   order.begin_dispatch(Call::dispatch_async, order.next_dispatch(false));
   order.begin_combine(Call::kept_combine_async, order.next_kept_combine());
-  order.give_up_dispatch();
+  order.give_up_dispatch(false);
   EXPECT_EQ(order.dispatch(), Progress::none);
   EXPECT_EQ(order.half_combined(), Call::kept_combine_wait);
   EXPECT_THROW(order.require_allowed(0, Call::dispatch_wait), Error);
@@ -195,6 +195,21 @@ TEST(CallOrder, ADispatchThatIsGivenUpIsFollowedByAnother) {
   EXPECT_THROW(order.require_allowed(0, Call::combine), Error);
   EXPECT_NO_THROW(order.require_allowed(0, Call::dispatch));
   EXPECT_EQ(order.next_dispatch(false).message, order.dispatch_ticket().message + 1);
+}
+
+// It was found out late: a combine that came after it is given up, too, with a handle or without.
+TEST(CallOrder, ADispatchThatIsGivenUpLateTakesCombinesWithIt) {
+  CallOrder order;
+  make(order, Call::dispatch);
+  make(order, Call::combine_async);
+  order.give_up_dispatch(false);
+  EXPECT_NE(refusal(order, Call::combine_wait), "");
+  EXPECT_EQ(refusal(order, Call::kept_combine), "");
+  make(order, Call::kept_combine_async);
+  order.give_up_dispatch(true);
+  EXPECT_FALSE(order.is_open());
+  EXPECT_EQ(refusal(order, Call::kept_combine), "");
+  EXPECT_EQ(refusal(order, Call::dispatch), "");
 }
 
 TEST(CallOrder, OneCombineMayBeHalfDone) {

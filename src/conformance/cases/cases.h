@@ -32,6 +32,7 @@ void add_output_cases(Cases& cases);    // outputs of a dispatch that may be lef
 void add_waiting_cases(Cases& cases);   // waiting times
 void add_overflow_cases(Cases& cases);  // rows for which there is no room
 void add_size_cases(Cases& cases);      // rows that are counted before they are written, outputs of exact size
+void add_excess_cases(Cases& cases);    // more tokens than a dispatch can take
 void add_option_cases(Cases& cases);    // hooks, dtypes, strides, alignment, shared expert, skip_a2a
 
 // worlds/

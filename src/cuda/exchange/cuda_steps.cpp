@@ -98,7 +98,8 @@ void CudaSteps::send(const Ticket& given, const DispatchArgs& args) {
     counts_.tell_excess(ticket);
     Ticket none = ticket;
     none.num_tokens = 0;
-    const TokensToSend nothing;
+    TokensToSend nothing;
+    nothing.excess = excess_mark(plan().shape);
     kernels_.dispatch(none, masked, &nothing, nullptr);
   } else {
     const TokensToSend routed = begin_dispatch(ticket, args);
@@ -122,6 +123,10 @@ void CudaSteps::receive(const Ticket& given, const RowsOut& rows) {
 
 void CudaSteps::dispatch(const Ticket& given, const DispatchArgs& args, const RowsOut& rows) {
   const NvtxRange range("ferry dispatch", state_.rank());
+  if (counts_.has_excess(given)) {
+    send(given, args);
+    await_counts(given);  // throws
+  }
   streams_.follow(state_.stream());
   const Ticket ticket = short_handles_.begin(given, Operation::dispatch);
   const std::uint8_t* masked = state_.mask_of_dispatch(ticket.handle != nullptr);
@@ -149,6 +154,7 @@ std::int64_t CudaSteps::await_counts(const Ticket& ticket) {
   streams_.follow(state_.stream());
   if (!counts_.ask(short_handles_.of_whole(ticket, Operation::dispatch))) {
     poll_calls();
+    if (const auto refused = take_refusal()) throw DispatchRefused(*refused);
     refuse(ErrorKind::system, state_.rank(), "wait_for_counts: the device ended its work without an answer");
   }
   if (const std::optional<DispatchRefused> refused = counts_.refusal(ticket)) {
@@ -236,19 +242,52 @@ void CudaSteps::poll_calls() {
   Record& record = state_.record();
   const int rank = state_.rank();
   if (record.has_failed()) {
-    if (end().get() == nullptr) {
-      const WaitRecord failure = record.failure(state_.links(), state_.masks());
-      end().note(failure);
-      if (failure.phase == Phase::result) why_missing_ = counts_.why_missing();
-    }
+    if (end().get() == nullptr) end().note(record.failure(state_.links(), state_.masks()));
     record.require_no_bad_handle(rank);
-    ExchangeEnd::raise(*end().get(), why_missing_.c_str());
+    ExchangeEnd::raise(*end().get());
   }
   record.require_no_bad_ids(rank, state_.num_experts());
   record.require_good_input_scale(rank);
   record.require_good_counts(rank);
   record.require_enough_rows(rank, min_row_capacity_);
   record.require_room_for_handle(rank);
+}
+
+// The kernels have refused a dispatch, and the host did not ask. All that was called since has done nothing.
+std::optional<DispatchRefused> CudaSteps::take_refusal() {
+  const Epoch routing = state_.record().take_refused();
+  if (routing == 0) return {};
+  is_stopped_ = true;
+  const CombineOrder::DoneNothing since = order_.give_up_since(state_.read().dispatch_call.raw);
+  did_nothing_ += since.dispatches;
+  DispatchRefused refused = counts_.refusal_of(routing);
+  refused.gives_up_half_combine = since.half_combine;
+  return refused;
+}
+
+void CudaSteps::require_not_refused(bool in_call) {
+  const std::optional<DispatchRefused> refused = take_refusal();
+  if (!is_stopped_) return;
+  const bool is_captured = in_call ? capture() != kNoCapture : streams_.is_captured();
+  if (is_captured && !refused)
+    refuse(ErrorKind::out_of_order, state_.rank(),
+           "a dispatch was refused, and this stream is being captured: end the capture and call check(), then capture");
+  if (!is_captured && (in_call || !refused || order_.was_captured())) forget_refused(in_call);
+  if (refused) throw DispatchRefused(*refused);
+}
+
+// Behind all that did nothing. A call has a stream. A check has none, and graphs may have run on any.
+void CudaSteps::forget_refused(bool in_call) {
+  if (in_call) {
+    streams_.follow(state_.stream());
+    state_.kernels().small.forget_refused({state_.links()}, state_.stream());
+  } else {
+    const SideStream stream;
+    cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    state_.kernels().small.forget_refused({state_.links()}, stream.get());
+    stream.wait();
+  }
+  is_stopped_ = false;
 }
 
 // The word goes to this rank's own memory, too, for its own kernels.
@@ -259,9 +298,11 @@ void CudaSteps::tell_aborted(int missing) {
 // Kernels that are still to run send what they send. On GPUs one number counts all (DeviceState::dispatched), and a
 // captured graph may have sent rounds that the host never saw.
 void CudaSteps::tell_left(const CallOrder& order) {
-  const Epoch called = order.dispatch_ticket().message;
-  const Epoch sent = std::max(called, state_.read().dispatched.raw);
-  const bool combined = order.combine() != Progress::none || sent > called;
+  const DeviceState now = state_.read();
+  const bool has_stopped = now.refused.raw == now.dispatched.raw;
+  const Epoch called = has_stopped ? now.dispatched.raw : order.dispatch_ticket().message - did_nothing_;
+  const Epoch sent = std::max(called, now.dispatched.raw);
+  const bool combined = (order.combine() != Progress::none && !has_stopped) || sent > called;
   heaps_.tell_all(left_word({sent, sent, combined ? sent : sent - 1}, plan().rank));
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "cuda/device/heap_memory.h"
 #include "cuda/exchange/device_checks.h"
@@ -61,6 +60,7 @@ class CudaSteps final : public ExchangeSteps {
   void combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) override;
 
   void poll() override;
+  void require_not_refused(bool in_call) override;
   // The same, except overflow: only check() reports it.
   void poll_calls();
   void tell_aborted(int missing) override;
@@ -87,13 +87,16 @@ class CudaSteps final : public ExchangeSteps {
   TokensToSend begin_dispatch(const Ticket& ticket, const DispatchArgs& args);
   void end_dispatch(const Ticket& ticket, const RowsOut& rows);
   void require_same_handles();
+  std::optional<DispatchRefused> take_refusal();
+  void forget_refused(bool in_call);
   void follow_dispatch(const Ticket& ticket);
   CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args);
   void end_combine(const CombineBasis& basis, const Ticket& ticket, const CombineOut& sums);
 
-  std::string why_missing_;            // said behind the error that ended the exchange
   std::int64_t min_row_capacity_ = 0;  // enough for any dispatch
   bool gave_handles_ = false;          // to some call
+  bool is_stopped_ = false;            // kernels do nothing until they forget a dispatch that was refused
+  Epoch did_nothing_ = 0;              // dispatches that did nothing because of it, of all that the host called
   ExchangeState state_;
   ExchangeHeaps heaps_;
   DeviceChecks checks_;

@@ -105,7 +105,10 @@ Ticket CallOrder::next_kept_combine() const {
   return ticket;
 }
 
-void CallOrder::give_up_dispatch() { dispatch_ = Progress::none; }
+void CallOrder::give_up_dispatch(bool half_combine) {
+  dispatch_ = combine_ = Progress::none;
+  if (half_combine) kept_ = Progress::none;
+}
 
 LastSent CallOrder::last_sent() const {
   return {dispatch_ticket_.routing, dispatch_ticket_.message, combine_ticket_.result,

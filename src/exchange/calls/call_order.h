@@ -152,8 +152,9 @@ class CallOrder {
   void require_may_restore(int rank) const;
   void require_not_released(int rank, const char* call) const;
   void set_released(bool released) { released_ = released; }
-  // The newest dispatch has no rows. Another one may follow, but no combine.
-  void give_up_dispatch();
+  // The newest dispatch has no rows. Another one may follow, but no combine of it. `half_combine`: nor the second half
+  // of the newest kept combine.
+  void give_up_dispatch(bool half_combine);
 
   // What the next dispatch is, but for what its arguments say; and the next combine of the newest dispatch. `replays`:
   // it is given a handle, and makes no routing.

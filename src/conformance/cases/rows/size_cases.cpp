@@ -1,5 +1,5 @@
 // Cases over sizes that are known before rows are written: counts, outputs that hold what came and no more, outputs
-// that are too small, and more tokens than a dispatch can take.
+// that are too small.
 #include "conformance/cases/cases.h"
 #include "conformance/rounds/handle_sequence.h"
 #include "conformance/rounds/rank_round.h"
@@ -302,45 +302,6 @@ void worst_case(const Target& target) {
   }
 }
 
-// More tokens than max_tokens on one rank, or on two: all ranks refuse that dispatch, whichever call finds it out, and
-// go on. Where the caller must ask, it is the question, or dispatch_wait on a rank with too many.
-void too_many_tokens(const Target& target, bool shared) {
-  ScenarioSettings settings = settings_for("mxfp8", RowOrder::by_expert);
-  settings.options.workers = 2;
-  settings.options.fused_shared_expert = shared;
-  const Scenario scenario = make_scenario(settings);
-  with_counts(target, settings, [&](World& world) {
-    const int rank = world.rank(), most = settings.shape.max_tokens;
-    Exchange exchange(world, settings.shape, settings.options);
-    std::vector<std::uint16_t> tokens(static_cast<std::size_t>((most + 5) * settings.shape.hidden));
-    const Outputs worst(exchange, exchange.layout().min_row_capacity, RowOrder::by_expert);
-    for (int odd = 0; odd < settings.shape.ranks; ++odd) {
-      RankRound round(scenario, rank);
-      if (rank == odd || (odd == 1 && rank == 2)) {
-        round.in.tokens = ConstTensor(tokens.data(), DType::bf16, {most + 1 + odd, settings.shape.hidden});
-        round.in.topk_ids.shape[0] = round.in.topk_weights.shape[0] = most + 1 + odd;
-      }
-      const std::vector<std::string> fragments{"tokens of rank " + std::to_string(odd),
-                                               std::to_string(most + 1 + odd) + " rows",
-                                               "max_tokens = " + std::to_string(most)};
-      const auto refused = [&](const char* place, const std::function<void()>& call) {
-        expect_error(rank, place, ErrorKind::invalid_argument, fragments, call);
-      };
-      if (!must_ask(world)) refused("dispatch", [&] { exchange.dispatch(round.in, round.out); });
-      exchange.dispatch_async(round.in);
-      const bool has_too_many = round.in.tokens.shape[0] > most;
-      if (must_ask(world) ? odd != 0 || !has_too_many : rank % 2 == 0)
-        refused("wait_for_counts", [&] { exchange.wait_for_counts(); });
-      else
-        refused("dispatch_wait", [&] { exchange.dispatch_wait(must_ask(world) ? worst.out : round.out); });
-      round.check_untouched();
-      expect_error(rank, "a combine of a refused dispatch", ErrorKind::out_of_order, {"combine"},
-                   [&] { exchange.combine(round.combine_in, round.combine_out); });
-      counted_round(exchange, scenario, odd == 1 && !must_ask(world) ? Form::one_call : Form::split);
-    }
-  });
-}
-
 }  // namespace
 
 void add_size_cases(Cases& cases) {
@@ -360,10 +321,6 @@ void add_size_cases(Cases& cases) {
   cases.push_back({"sizes/worst_case",
                    "outputs for the worst case; smaller ones where the host does not learn what came", true,
                    worst_case});
-  cases.push_back({"sizes/too_many_tokens", "more tokens than max_tokens on one rank, on two", true,
-                   [](const Target& target) { too_many_tokens(target, false); }});
-  cases.push_back({"sizes/too_many_tokens_shared", "the same with a fused shared expert", true,
-                   [](const Target& target) { too_many_tokens(target, true); }});
 }
 
 }  // namespace ferry::conformance

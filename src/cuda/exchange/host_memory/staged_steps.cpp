@@ -246,6 +246,7 @@ void StagedSteps::bring(const CombineOut& sums, int num_tokens) {
 void StagedSteps::finish() {
   cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   steps_->poll_calls();
+  steps_->require_not_refused(true);
 }
 
 void StagedSteps::send(const Ticket& ticket, const DispatchArgs& args) {

@@ -55,6 +55,7 @@ class StagedSteps final : public ExchangeSteps {
   void combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) override;
 
   void poll() override { steps_->poll(); }
+  void require_not_refused(bool in_call) override { steps_->require_not_refused(in_call); }
   void set_mask(const RankMask& mask) override { steps_->set_mask(mask); }
   void require_can_release() const override { steps_->require_can_release(); }
   void finish_calls() override { steps_->finish_calls(); }

@@ -1,9 +1,9 @@
 #include "cuda/exchange/launches/count_calls.h"
 
-#include <fmt/core.h>
-
+#include <algorithm>
 #include <vector>
 
+#include "cuda/device/refuse.h"
 #include "exchange/sizes/row_counts.h"
 #include "ferry/detail/protocol/contracts/handle.h"
 
@@ -70,18 +70,16 @@ std::optional<DispatchRefused> CountCalls::refusal(const Ticket& ticket) const {
   return {};
 }
 
-std::string CountCalls::why_missing() const {
-  const Plan& plan = state_.plan();
-  const Epoch routing = state_.read().dispatched.raw;
-  std::vector<RoutingHeader> headers(static_cast<std::size_t>(plan.shape.ranks));
-  state_.read_heap(plan.map.header(routing, 0), headers.data(), headers.size() * sizeof headers[0]);
-  for (std::size_t source = 0; source < headers.size(); ++source)
-    if (headers[source].excess_routing == routing)
-      return fmt::format(
-          " Rank {} refused this dispatch, which had {} tokens; max_tokens is {}. Where that may happen, all ranks "
-          "call wait_for_counts before dispatch_wait, and go on.",
-          source, headers[source].excess_tokens, plan.shape.max_tokens);
-  return {};
+DispatchRefused CountCalls::refusal_of(Epoch routing) const {
+  const Shape& shape = state_.plan().shape;
+  std::vector<RoutingHeader> headers(static_cast<std::size_t>(shape.ranks));
+  state_.read_heap(state_.plan().map.header(routing, 0), headers.data(), headers.size() * sizeof headers[0]);
+  const auto found = std::find_if(headers.begin(), headers.end(),
+                                  [&](const RoutingHeader& each) { return each.excess_routing == routing; });
+  if (found == headers.end())
+    refuse(ErrorKind::system, state_.rank(), "a dispatch was refused, and no rank says that it had too many tokens");
+  return DispatchRefused::too_many_tokens(state_.rank(), static_cast<int>(found - headers.begin()),
+                                          found->excess_tokens, shape.max_tokens);
 }
 
 // Padded groups lie at their stride, whatever came.

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "cuda/exchange/order/count_box.h"
 #include "cuda/exchange/state/exchange_state.h"
@@ -34,9 +33,8 @@ class CountCalls {
   std::optional<DispatchRefused> refusal(const Ticket& ticket) const;
   RowCounts row_counts(const Ticket& ticket) const;
 
-  // For the error of a rank that missed another one: a sentence, where that one refused the newest dispatch for its
-  // tokens and this rank did not ask. Else empty.
-  std::string why_missing() const;
+  // Of a routing that this rank's kernels have refused, and for which the host did not ask.
+  DispatchRefused refusal_of(Epoch routing) const;
 
  private:
   const ExchangeState& state_;

@@ -93,6 +93,7 @@ DispatchParams TokenKernels::dispatch_params(const Ticket& ticket, const std::ui
                     .state = state_.links().state,
                     .is_replay = ticket.handle != nullptr,
                     .counts_all = launch.counts_all,
+                    .excess = in != nullptr ? in->excess : 0,
                     .words = state_.format().kernel_plan.routing_words(),
                     .parts = launch.parts,
                     .parts_per_routing_block = launch.parts_per_routing_block,

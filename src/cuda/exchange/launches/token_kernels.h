@@ -15,7 +15,8 @@ namespace ferry::cuda {
 // What the sending half of a dispatch is given.
 struct TokensToSend {
   DispatchArgs args;
-  HandleCheck replay;  // DispatchParams::replay
+  HandleCheck replay;        // DispatchParams::replay
+  std::uint32_t excess = 0;  // RoutingArgs::excess
 };
 
 class TokenKernels {

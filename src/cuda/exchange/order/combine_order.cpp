@@ -32,9 +32,18 @@ CombineOrder::Start CombineOrder::next_combine(CaptureId capture, bool is_kept) 
 
 void CombineOrder::begin_combine(CaptureId capture, bool is_kept, bool is_half) {
   has_combined_ = true;
+  if (is_kept && is_half) half_follows_ = dispatches_;
   combine_is_half_ = combine_is_half_ || (is_kept && is_half);
   was_captured_ = was_captured_ || capture != kNoCapture;
   kept_was_captured_ = kept_was_captured_ || (is_kept && capture != kNoCapture);
+}
+
+CombineOrder::DoneNothing CombineOrder::give_up_since(std::uint32_t refused) {
+  const std::uint32_t since = refused == 0 ? 0 : dispatches_ - refused;
+  const bool half = combine_is_half_ && (refused == 0 || dispatches_ - half_follows_ <= since);
+  dispatch_is_half_ = false;
+  combine_is_half_ = combine_is_half_ && !half;
+  return {since, half};
 }
 
 }  // namespace ferry::cuda

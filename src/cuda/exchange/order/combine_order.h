@@ -27,6 +27,15 @@ class CombineOrder {
   std::uint32_t number_dispatch(CaptureId capture);
   std::uint32_t dispatch_number(CaptureId capture) const { return capture == kNoCapture ? dispatch_number_ : 0; }
 
+  // Dispatches after this one, and combines after it, have done nothing (refused_dispatch.cuh).
+  struct DoneNothing {
+    std::uint32_t dispatches = 0;
+    bool half_combine = false;  // the first half of a combine with a handle, which has had no second half
+  };
+  // `refused`: the number of that dispatch; 0: it was captured, and the host does not know what came after it.
+  DoneNothing give_up_since(std::uint32_t refused);
+
+  bool was_captured() const { return was_captured_; }                             // some dispatch or combine
   bool dispatch_was_captured() const { return dispatch_capture_ != kNoCapture; }  // the newest one
 
   // How the next combine begins. `is_kept`: it is given a handle.
@@ -40,9 +49,10 @@ class CombineOrder {
   std::uint32_t dispatch_number_ = 0;        // of the newest one; 0: it was captured
   CaptureId dispatch_capture_ = kNoCapture;  // of the newest dispatch
   bool dispatch_is_half_ = false;
-  bool combine_is_half_ = false;  // of one with a handle
-  bool has_combined_ = false;     // a combine began since the newest dispatch began, or was half done then
-  bool was_captured_ = false;     // some dispatch or combine
+  bool combine_is_half_ = false;    // of one with a handle
+  std::uint32_t half_follows_ = 0;  // dispatches_ when it began
+  bool has_combined_ = false;       // a combine began since the newest dispatch began, or was half done then
+  bool was_captured_ = false;       // some dispatch or combine
   bool kept_was_captured_ = false;
 };
 

@@ -106,6 +106,12 @@ void Record::require_no_bad_handle(int rank) {
          name_of(record_->handle_field), record_->handle_value, record_->handle_limit);
 }
 
+Epoch Record::take_refused() {
+  const Epoch routing = load_acquire(record_->refused);
+  if (routing != 0) store_release(record_->refused, Epoch{0});
+  return routing;
+}
+
 void Record::require_no_bad_ids(int rank, int experts) {
   if (load_acquire(record_->has_bad_id) == 0) return;
   store_release(record_->has_bad_id, 0u);

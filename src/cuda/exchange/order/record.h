@@ -24,6 +24,9 @@ class Record {
   // one that names it caused the failure.
   WaitRecord failure(const PeerLinks& links, const RoundMasks& masks) const;
 
+  // The routing of a dispatch that kernels have refused (refused_dispatch.cuh), once; 0: there is none.
+  Epoch take_refused();
+
   // Throw Error(invalid_argument), once, for what kernels found in the arguments of an earlier call.
   void require_no_bad_ids(int rank, int experts);
   void require_good_input_scale(int rank);

@@ -9,9 +9,9 @@ namespace ferry::cuda {
 
 // I19: one word has a count of tokens and its round.
 inline void require_countable_tokens(const Shape& shape, int rank) {
-  if (static_cast<std::int64_t>(shape.max_tokens) > std::int64_t{RoundTag::kLargestValue})
+  if (static_cast<std::int64_t>(shape.max_tokens) > std::int64_t{RoundTag::kMostTokens})
     refuse(ErrorKind::unsupported, rank, "{}: on GPUs a rank has at most {} tokens. Make max_tokens smaller",
-           to_string(shape), RoundTag::kLargestValue);
+           to_string(shape), RoundTag::kMostTokens);
 }
 
 // Entries of all tables are counted by 32 bits (remote_fabric.cuh); so many take 32 GiB.

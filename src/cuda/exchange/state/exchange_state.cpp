@@ -53,7 +53,7 @@ void ExchangeState::set_links(const DeviceHeaps& all) {
   links_.more_heaps = more_heaps;
   links_.own = heaps[static_cast<std::size_t>(plan_.rank)];
   links_.table_parts = format().kernel_plan.table_parts();
-  links_.tag = RoundTag(static_cast<std::uint32_t>(plan_.shape.max_tokens));
+  links_.tag = RoundTag(excess_mark(plan_.shape));
   links_.abort_words = plan_.map.aborted(0);
   links_.dispatching_words = plan_.map.dispatching(0);
   links_.combining_words = plan_.map.combining(0);

@@ -10,7 +10,7 @@ namespace ferry::cuda {
 static __global__ void __launch_bounds__(SyncedTeam::kWidth)
     add_waits_kernel(const __grid_constant__ AddWaitsParams p) {
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.state->failed) != 0) return;
+  if (p.state->has_stopped()) return;
   for (int peer = static_cast<int>(threadIdx.x); peer < p.ranks; peer += SyncedTeam::kWidth)
     p.to[peer] += static_cast<std::int64_t>(load_relaxed(p.waited_ns[peer]) - p.before[peer]);
 }

@@ -34,11 +34,11 @@ __device__ void end_for_fault(const PeerLinks& links, Operation operation, const
   F::Waits::end_exchange(links, abort_word(field, false, links.rank) | kOtherRouting);
 }
 
-// For a block that may do nothing: an earlier call failed, or the newest dispatch is not the one that this call
-// follows. Not inlined: no round that goes well needs it.
+// For a block that may do nothing: kernels have stopped, or the newest dispatch is not the one that this call follows.
+// Not inlined: no round that goes well needs it.
 template <DeviceFabric F>
 __device__ __noinline__ void tell_of_other_dispatch(const PeerLinks& links, Operation operation, std::uint32_t call) {
-  if (threadIdx.x != 0 || load_relaxed(links.state->failed) != 0) return;
+  if (threadIdx.x != 0 || links.state->has_stopped()) return;
   const std::uint32_t newest = load_relaxed(links.state->dispatch_call);
   if (is_of_other_dispatch(newest, call))
     end_for_fault<F>(links, operation, {HandleField::newest_dispatch, newest, call});

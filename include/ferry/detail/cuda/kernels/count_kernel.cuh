@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
+#include "ferry/detail/cuda/fabric/excess_tokens.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/routing/given_counts.cuh"
 #include "ferry/detail/cuda/steps/token_lists.cuh"
@@ -40,21 +41,11 @@ __device__ void tell_excess_at(const PeerLinks& links, int peer, std::size_t hea
 template <DeviceFabric F>
 __global__ void __launch_bounds__(kExcessThreads) excess_kernel(const __grid_constant__ ExcessParams p) {
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.links.state->failed) != 0) return;
+  if (p.links.state->has_stopped()) return;
   const Epoch routing = load_relaxed(p.links.state->dispatched) + 1;
   const std::size_t header = p.plan.map.header(routing, p.plan.rank);
   for (int peer = static_cast<int>(threadIdx.x); peer < p.plan.shape.ranks; peer += kExcessThreads)
     if (!p.plan.is_masked(peer)) tell_excess_at<typename F::Reach>(p.links, peer, header, p.num_tokens, routing);
-}
-
-// The smallest rank that has too many tokens, and how many; rank -1: none. Relies on I2, after await_routing. One
-// thread.
-__device__ inline ExcessTokens find_excess(const Plan& plan, const PeerLinks& links, Epoch routing) {
-  for (int source = 0; source < plan.shape.ranks; ++source) {
-    const auto& header = *reinterpret_cast<const RoutingHeader*>(links.own + plan.map.header(routing, source));
-    if (!plan.is_masked(source) && header.excess_routing == routing) return {source, header.excess_tokens};
-  }
-  return {};
 }
 
 // Shared memory of the block. Row starts follow, and the first rows of all sources (HostCounts).
@@ -81,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__
   const SyncedTeam all = SyncedTeam::of_block();
   ptx::await_earlier_kernels();
   // Asked together: a fast thread of this block may fail before a slow one has looked.
-  if (!all.all(load_relaxed(p.links.state->failed) == 0)) return;
+  if (!all.all(!p.links.state->has_stopped())) return;
   const Epoch routing = load_relaxed(p.links.state->dispatched);
   auto& memory = *reinterpret_cast<CountMemory*>(count_memory);
   auto* const words = reinterpret_cast<std::uint32_t*>(count_memory + sizeof(CountMemory));

@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1
   clear_counts<typename F::Reach>(all, p.plan, shared.bytes);
   DispatchBlock block{p, logical, all, shared, memory + kDispatchSharedBytes};
   play_roles<Maker, F, kOrder>(block);
-  const bool tells = p.sends && block.index() == 0;
+  const bool tells = p.sends && block.index() == 0 && !shared.round.broken;
   const bool waits = tells && all.thread() < p.routing.parts;
   const bool routed =
       all.all(!waits || typename F::Waits(p.links).wait_for_own_part(p.plan, all.thread(), block.epoch));

@@ -13,7 +13,7 @@ namespace ferry::cuda {
 
 static __global__ void __launch_bounds__(kThreads) more_rows_kernel(const __grid_constant__ MoreRowsParams p) {
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.state->failed) != 0) return;
+  if (p.state->has_stopped()) return;
   const DispatchLeft left{p, load_relaxed(p.state->dispatched), room_of(p.out)};
   const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
   write_counts(left, {block.index * kThreads + static_cast<int>(threadIdx.x), block.count * kThreads});
@@ -30,7 +30,7 @@ static __global__ void __launch_bounds__(kThreads) count_messages_kernel(const _
   extern __shared__ __align__(16) std::byte message_memory[];
   ptx::await_earlier_kernels();
   const SyncedTeam all = SyncedTeam::of_block();
-  if (!all.all(load_relaxed(p.state->failed) == 0)) return;
+  if (!all.all(!p.state->has_stopped())) return;
   const DispatchLeft left{p, load_relaxed(p.state->dispatched), room_of(p.out)};
   const int chunks = p.plan.shape.ranks * chunks_of_source(p.plan);
   for (int chunk = static_cast<int>(blockIdx.x); chunk < chunks; chunk += static_cast<int>(gridDim.x)) {
@@ -43,7 +43,7 @@ static __global__ void __launch_bounds__(kThreads) list_messages_kernel(const __
   extern __shared__ __align__(16) std::byte message_memory[];
   ptx::await_earlier_kernels();
   const SyncedTeam all = SyncedTeam::of_block();
-  if (!all.all(load_relaxed(p.state->failed) == 0)) return;
+  if (!all.all(!p.state->has_stopped())) return;
   auto& memory = *reinterpret_cast<MessageMemory*>(message_memory);
   const DispatchLeft left{p, load_relaxed(p.state->dispatched), room_of(p.out)};
   const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};

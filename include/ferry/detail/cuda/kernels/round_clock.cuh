@@ -13,7 +13,7 @@ namespace ferry::cuda {
 struct RoundStart {
   Epoch epoch = 0;      // of the round that this dispatch begins, or of the open round; of a combine: of its results
   Epoch routing = 0;    // of a combine: of the newest dispatch
-  bool broken = false;  // an earlier call failed: the kernel must do nothing
+  bool broken = false;  // the kernel must do nothing (DeviceState::has_stopped)
 };
 
 // I13: `call` is the host's number of the dispatch that a call follows; 0: the host does not know. Where it is another
@@ -26,18 +26,20 @@ __device__ inline bool is_of_other_dispatch(std::uint32_t newest, std::uint32_t 
 __device__ inline RoundStart read_round(const SyncedTeam& all, const DeviceState& state, bool begins,
                                         std::uint32_t call) {
   if (all.thread() != 0) return {};
-  const Epoch epoch = load_relaxed(state.dispatched) + (begins ? 1 : 0);
+  const Epoch dispatched = load_relaxed(state.dispatched), refused = load_relaxed(state.refused);
   const std::uint32_t failed = load_relaxed(state.failed), newest = load_relaxed(state.dispatch_call);
-  return {epoch, epoch, failed != 0 || is_of_other_dispatch(newest, begins ? 0 : call)};
+  const Epoch epoch = dispatched + (begins ? 1 : 0);
+  return {epoch, epoch, failed != 0 || refused == dispatched || is_of_other_dispatch(newest, begins ? 0 : call)};
 }
 // I13: a combine that follows its dispatch at once takes its number from that; others have one of their own.
 template <bool kIsExtra>
 __device__ RoundStart read_combine(const SyncedTeam& all, const DeviceState& state, std::uint32_t call) {
   if (all.thread() != 0) return {};
-  const Epoch routing = load_relaxed(state.dispatched);
+  const Epoch routing = load_relaxed(state.dispatched), refused = load_relaxed(state.refused);
   const Epoch extra = load_relaxed(kIsExtra ? state.extra_result : state.extra);
   const std::uint32_t failed = load_relaxed(state.failed), newest = load_relaxed(state.dispatch_call);
-  return {kIsExtra ? extra : routing + extra, routing, failed != 0 || is_of_other_dispatch(newest, call)};
+  const bool has_stopped = failed != 0 || refused == routing;
+  return {kIsExtra ? extra : routing + extra, routing, has_stopped || is_of_other_dispatch(newest, call)};
 }
 // Hands what one thread read to all threads. It is a call of its own so that other work can overlap the loads.
 __device__ inline RoundStart broadcast_round(const SyncedTeam& all, const RoundStart& seen, RoundStart& shared) {

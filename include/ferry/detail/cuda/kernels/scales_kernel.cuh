@@ -24,7 +24,7 @@ static __global__ void __launch_bounds__(kThreads, 2) scales_kernel(const __grid
   extern __shared__ __align__(16) std::byte scales_memory[];
   ptx::await_earlier_kernels();
   const Epoch epoch = load_relaxed(p.state->dispatched);
-  const bool broken = load_relaxed(p.state->failed) != 0;
+  const bool broken = p.state->has_stopped();
   const RowStarts starts = fetch_row_starts(p, reinterpret_cast<std::uint32_t*>(scales_memory + kScalesSharedBytes));
   if (broken) return;
   store_scale_share(p, starts, epoch, teams_of(32, {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)}),

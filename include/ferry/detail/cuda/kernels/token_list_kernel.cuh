@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads) token_list_kernel(const __grid_const
   auto& memory = *reinterpret_cast<TokenListMemory*>(list_memory);
   ptx::let_next_kernel_launch();  // it waits for the end of this one
   ptx::await_earlier_kernels();
-  if (!all.all(load_relaxed(p.links.state->failed) == 0)) return;
+  if (!all.all(!p.links.state->has_stopped())) return;
   const Epoch routing = load_relaxed(p.links.state->dispatched);
   const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
   list_tokens<typename F::Reach>(all, {p.plan, p.links, p.num_tokens, p.bytes}, routing, block, memory);
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) token_list_kernel(const __grid_const
 template <DeviceFabric F>
 __global__ void __launch_bounds__(kAwaitListsThreads) await_lists_kernel(const __grid_constant__ TokenListParams p) {
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.links.state->failed) != 0) return;
+  if (p.links.state->has_stopped()) return;
   const Epoch routing = load_relaxed(p.links.state->dispatched);
   const typename F::Reach reach(p.links);
   const typename F::Waits waits(p.links);

@@ -42,6 +42,8 @@ struct SmallLaunchers {
   // Of a dispatch whose host asks what comes (count_kernel.cuh).
   void (*count)(const CountParams& params, cudaStream_t stream);
   void (*tell_excess)(const ExcessParams& params, cudaStream_t stream);
+  // When the host has thrown for a dispatch that was refused (refused_dispatch.cuh).
+  void (*forget_refused)(const ForgetRefusedParams& params, cudaStream_t stream);
   // Before a combine whose dispatch may have had no room for some rows (zero_results_kernel.cuh).
   void (*send_zeros)(const ZeroResultsParams& params, int most_blocks, cudaStream_t stream);
   // Before a combine of an exchange with late_weights: brings them to all ranks and waits for theirs

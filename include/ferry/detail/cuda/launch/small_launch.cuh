@@ -8,6 +8,7 @@
 #include "ferry/detail/cuda/kernels/counts/give_counts_kernel.cuh"
 #include "ferry/detail/cuda/kernels/handles/begin_handle_kernel.cuh"
 #include "ferry/detail/cuda/kernels/overflow/zero_results_kernel.cuh"
+#include "ferry/detail/cuda/kernels/refused_dispatch.cuh"
 #include "ferry/detail/cuda/kernels/weights/late_weights_kernels.cuh"
 #include "ferry/detail/cuda/kernels/weights/return_weights_kernel.cuh"
 #include "ferry/detail/cuda/launch/launch.cuh"
@@ -51,6 +52,7 @@ SmallLaunchers small_launchers() {
             prepare_kernel(&begin_handle_kernel<F>, kBeginHandleThreads, 0);
             prepare_kernel(&count_kernel<F>, kThreads, count_bytes(plan));
             prepare_kernel(&excess_kernel<F>, kExcessThreads, 0);
+            prepare_kernel(&forget_refused_kernel<F>, kForgetThreads, 0);
             prepare_kernel(&zero_results_kernel<F>, kThreads, 0);
             if (plan.map.has_token_lists()) prepare_kernel(&give_counts_kernel<F>, kThreads, 0);
             prepare_weights<F>(plan);
@@ -63,6 +65,9 @@ SmallLaunchers small_launchers() {
           },
           [](const ExcessParams& params, cudaStream_t stream) {
             launch(&excess_kernel<F>, params, {.threads = kExcessThreads}, stream);
+          },
+          [](const ForgetRefusedParams& params, cudaStream_t stream) {
+            launch(&forget_refused_kernel<F>, params, {.threads = kForgetThreads}, stream);
           },
           [](const ZeroResultsParams& params, int most_blocks, cudaStream_t stream) {
             launch(&zero_results_kernel<F>, params, grid_of_tokens(params.plan, most_blocks), stream);

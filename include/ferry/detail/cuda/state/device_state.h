@@ -48,6 +48,12 @@ struct BadCounts {
   }
 };
 
+// A rank that gave a dispatch more tokens than it can take.
+struct ExcessTokens {
+  std::int32_t rank = -1;  // none
+  std::uint32_t tokens = 0;
+};
+
 // In host memory that the device can write. A writer sets `failed` or `has_...` after the fields that it announces.
 struct HostRecord {
   WaitRecord wait;
@@ -70,12 +76,7 @@ struct HostRecord {
   SystemWord<std::uint64_t> bad_counts;  // BadCounts: one of those of the newest dispatch by counts that had some
   SystemWord<std::uint64_t> handle_bytes_wanted;  // by a short handle that a dispatch could not leave; 0: there is none
   std::uint64_t handle_bytes_given;
-};
-
-// A rank that gave a dispatch more tokens than it can take.
-struct ExcessTokens {
-  std::int32_t rank = -1;  // none
-  std::uint32_t tokens = 0;
+  SystemWord<Epoch> refused;  // as DeviceState::refused, until the host has seen it
 };
 
 // In host memory that the device can write: what comes in the newest dispatch (count_kernel.cuh). The row starts
@@ -95,6 +96,7 @@ struct DeviceState {
   DeviceWord<Epoch> extra_after;   // `dispatched` when the newest of `extra` took its number
   DeviceWord<std::uint32_t> failed;
   DeviceWord<std::uint32_t> dispatch_call;  // the host's number of the newest round's dispatch; 0: it was captured
+  DeviceWord<Epoch> refused;  // a dispatch that was refused; kernels that follow do nothing (refused_dispatch.cuh)
   DeviceWord<std::uint64_t> started;  // block arrivals: blocks of all dispatch kernels that have read `dispatched`
   std::uint64_t started_before = 0;   // `started` when the newest round began
   DeviceWord<std::uint64_t> non_finite;
@@ -104,6 +106,11 @@ struct DeviceState {
   DeviceWord<std::uint32_t> bad_ids[2];        // by parity of the round: found by routing so far
   DeviceWord<std::uint32_t> token_counter[2];  // by parity of the round: dispatch's work queue
   DeviceWord<std::uint32_t> result_counter;    // combine's work queue
+
+  // Whether a kernel that begins now must do nothing: an earlier call failed, or the newest dispatch was refused.
+  FERRY_HD bool has_stopped() const {
+    return load_relaxed(failed) != 0 || load_relaxed(refused) == load_relaxed(dispatched);
+  }
 };
 
 // A caller's hooks as they go into a kernel's parameter (compiled_hooks.cuh).

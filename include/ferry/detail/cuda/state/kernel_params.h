@@ -17,6 +17,7 @@ struct RoutingArgs {
   DeviceState* state = nullptr;
   bool is_replay = false;                     // of a handle: then entries for masked ranks do not count as dropped
   bool counts_all = false;                    // every block counts the entries of all parts
+  std::uint32_t excess = 0;                   // excess_mark where this rank has more tokens than a dispatch can take
   int words = 1;                              // of 32 tokens each, whose bits fit in shared memory together
   int parts = 1;                              // of this round's table
   int parts_per_routing_block = 1;            // the last block may have fewer
@@ -114,6 +115,9 @@ struct ExcessParams {
   Plan plan;
   PeerLinks links;
   std::uint32_t num_tokens = 0;
+};
+struct ForgetRefusedParams {
+  PeerLinks links;
 };
 
 // Chunks of a source's tokens. A block counts the messages of a chunk together, a thread for each token.

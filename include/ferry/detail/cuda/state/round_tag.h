@@ -6,6 +6,7 @@
 
 #include "ferry/detail/base/order.h"
 #include "ferry/portable.h"
+#include "ferry/shape.h"
 
 namespace ferry::cuda {
 
@@ -14,6 +15,7 @@ namespace ferry::cuda {
 class RoundTag {
  public:
   static constexpr std::uint32_t kLargestValue = (1u << 30) - 1;
+  static constexpr std::uint32_t kMostTokens = kLargestValue - 1;  // the value above says that they are too many
 
   RoundTag() = default;
   // For values up to `largest`, at most kLargestValue.
@@ -37,6 +39,12 @@ class RoundTag {
  private:
   int shift_ = 30;
 };
+
+// I19: the number of tokens that a rank says which has more than a dispatch can take, in the word that all ranks look
+// at.
+FERRY_HD constexpr std::uint32_t excess_mark(const Shape& shape) {
+  return static_cast<std::uint32_t>(shape.max_tokens) + 1;
+}
 
 // The value of a tagged word of the awaited round.
 struct TaggedValue {

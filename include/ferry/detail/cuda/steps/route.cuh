@@ -324,7 +324,7 @@ __device__ void RoutingBuilder::store_counts(F& fabric, const PeerCounter<typena
     if (!plan_.is_masked(owner))
       fabric.store_word(owner, counts + local * sizeof(std::uint32_t), tag.mark(memory_.total[expert].raw, epoch_));
   });
-  const std::uint32_t num_tokens = tag.mark(static_cast<std::uint32_t>(in_.num_tokens), epoch_);
+  const std::uint32_t num_tokens = tag.mark(static_cast<std::uint32_t>(in_.num_tokens) + routing_.excess, epoch_);
   for (int peer = g_.thread(); peer < plan_.shape.ranks; peer += g_.size())
     if (!plan_.is_masked(peer)) fabric.store_word(peer, plan_.map.header(epoch_, plan_.rank), num_tokens);
   for (int peer = g_.thread(); peer < plan_.shape.ranks; peer += g_.size())

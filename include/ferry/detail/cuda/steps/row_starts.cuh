@@ -31,6 +31,7 @@ struct WarpTotals {
   static constexpr int kWarps = kThreads / 32;
   std::uint32_t rows[kWarps];
   std::uint32_t tiles[kWarps];
+  std::uint32_t most_tokens;  // of a source
 };
 
 // The sum over the first `warps`. Every warp computes it for itself.
@@ -125,11 +126,11 @@ class RowStartFinder {
     for (int source = static_cast<int>(threadIdx.x % 32); source < ranks; source += 32) {
       const std::size_t at = plan_.map.header(epoch_, source);
       const std::uint32_t tokens = take(source, at, look(at), true);
-      starts_.tokens[source] = tokens;
+      starts_.tokens[source] = tokens < excess_mark(plan_.shape) ? tokens : 0;
       most = max(most, tokens);
     }
     most = __reduce_max_sync(kAllLanes, most);
-    if (threadIdx.x % 32 == 0) starts_.tokens[ranks] = most;
+    if (threadIdx.x % 32 == 0) starts_.tokens[ranks] = totals_.most_tokens = most;
   }
 
   // The rows of a group (0 past the last group), and where the rows of each source begin in it. All counts are in

@@ -12,7 +12,7 @@ template <DeviceFabric F>
 __global__ void __launch_bounds__(kThreads) give_counts_kernel(const __grid_constant__ GiveCountsParams p) {
   ptx::await_earlier_kernels();
   const SyncedTeam all = SyncedTeam::of_block();
-  if (!all.all(load_relaxed(p.links.state->failed) == 0)) return;
+  if (!all.all(!p.links.state->has_stopped())) return;
   if (p.in_rank != nullptr) name_ranks(p, threads_of_grid());
   if (blockIdx.x != 0) return;
   const Plan& plan = p.plan;

@@ -11,7 +11,7 @@ namespace ferry::cuda {
 
 static __global__ void __launch_bounds__(kThreads) take_counts_kernel(const __grid_constant__ TakeCountsParams p) {
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.state->failed) != 0) return;
+  if (p.state->has_stopped()) return;
   if (p.replayed != nullptr) {
     if (threadIdx.x == 0 && p.replayed->by_counts != 0) report_bad_counts(*p.record, {BadCounts::replayed, 0, 0});
     return;

@@ -80,9 +80,11 @@ __global__ void __launch_bounds__(kBeginHandleThreads) begin_handle_kernel(const
     older_mask = has_older_mask(c, p.plan, lane);
   }
   const std::uint32_t failed = load_relaxed(state.failed);
+  const Epoch refused = load_relaxed(state.refused);
   const CallNumbers now = {load_relaxed(state.dispatched), load_relaxed(state.extra), load_relaxed(state.extra_after)};
   const CallComparison calls(p.links, lane);
-  if (failed != 0 || (c.handle != nullptr && !is_good_handle<F>(c, p.plan, p.links, header, older_mask))) return;
+  if (failed != 0 || refused == now.dispatched) return;
+  if (c.handle != nullptr && !is_good_handle<F>(c, p.plan, p.links, header, older_mask)) return;
   const CallWords next = words_of_call(p, now, header.routing);
   if (__all_sync(kAllLanes, !F::Waits::end_for_other_handle(p.links, calls.with(next))) == 0) return;
   say_call<F>(p.plan, p.links, next, lane);

@@ -48,7 +48,7 @@ __device__ inline void keep_weights(const KeepParams& p, KeptRouting to, const R
 static __global__ void __launch_bounds__(kThreads) keep_routing_kernel(const __grid_constant__ KeepParams p) {
   ptx::let_next_kernel_launch();  // it waits for the end of this one
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.state->failed) != 0) return;
+  if (p.state->has_stopped()) return;
   const KeptRouting to = kept_routing_at(p.plan, p.to);
   const FixedShare threads{static_cast<int>(blockIdx.x * kThreads + threadIdx.x),
                            static_cast<int>(gridDim.x) * kThreads};

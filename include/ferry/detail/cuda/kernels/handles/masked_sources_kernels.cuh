@@ -15,7 +15,7 @@ static __global__ void __launch_bounds__(kThreads) stand_in_kernel(const __grid_
   extern __shared__ __align__(16) std::byte stand_in_memory[];
   ptx::await_earlier_kernels();
   const SyncedTeam all = SyncedTeam::of_block();
-  if (!all.all(load_relaxed(p.state->failed) == 0)) return;
+  if (!all.all(!p.state->has_stopped())) return;
   const Epoch routing = load_relaxed(p.state->dispatched) + 1;
   auto& memory = *reinterpret_cast<MessageMemory*>(stand_in_memory);
   for (int source = static_cast<int>(blockIdx.x); source < p.plan.shape.ranks; source += static_cast<int>(gridDim.x))
@@ -24,7 +24,7 @@ static __global__ void __launch_bounds__(kThreads) stand_in_kernel(const __grid_
 
 static __global__ void __launch_bounds__(kThreads) pad_masked_kernel(const __grid_constant__ PadMaskedParams p) {
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.state->failed) != 0) return;
+  if (p.state->has_stopped()) return;
   const FixedShare warps = teams_of(32, {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)});
   for (int source = 0; source < p.plan.shape.ranks; ++source)
     if (p.plan.has_stand_in(source)) pad_rows_of(p, source, warps);

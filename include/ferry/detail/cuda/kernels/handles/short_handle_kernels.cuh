@@ -14,7 +14,7 @@ namespace ferry::cuda {
 
 static __global__ void __launch_bounds__(kThreads) lengthen_own_kernel(const __grid_constant__ LengthenParams p) {
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.state->failed) != 0) return;
+  if (p.state->has_stopped()) return;
   const HandleHeader header = *reinterpret_cast<const HandleHeader*>(p.from);
   const FixedShare threads = threads_of_grid();
   if (threads.index == 0) *kept_routing_at(p.plan, p.to).header = header_to_check(p, header);
@@ -23,7 +23,7 @@ static __global__ void __launch_bounds__(kThreads) lengthen_own_kernel(const __g
 
 static __global__ void __launch_bounds__(kThreads) lengthen_rows_kernel(const __grid_constant__ LengthenParams p) {
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.state->failed) != 0) return;
+  if (p.state->has_stopped()) return;
   const HandleHeader header = *reinterpret_cast<const HandleHeader*>(p.from);
   if (!is_whole_inside(p, header)) return;
   const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
@@ -34,7 +34,7 @@ static __global__ void __launch_bounds__(kThreads) count_kept_kernel(const __gri
   extern __shared__ __align__(16) std::byte message_memory[];
   ptx::await_earlier_kernels();
   const SyncedTeam all = SyncedTeam::of_block();
-  if (!all.all(load_relaxed(p.state->failed) == 0)) return;
+  if (!all.all(!p.state->has_stopped())) return;
   const KeptRouting whole = kept_routing_at(p.plan, p.from);
   const int chunks = p.plan.shape.ranks * chunks_of_source(p.plan);
   for (int chunk = static_cast<int>(blockIdx.x); chunk < chunks; chunk += static_cast<int>(gridDim.x)) {
@@ -48,7 +48,7 @@ static __global__ void __launch_bounds__(kThreads) shorten_kernel(const __grid_c
   extern __shared__ __align__(16) std::byte message_memory[];
   ptx::await_earlier_kernels();
   const SyncedTeam all = SyncedTeam::of_block();
-  if (!all.all(load_relaxed(p.state->failed) == 0)) return;
+  if (!all.all(!p.state->has_stopped())) return;
   auto& memory = *reinterpret_cast<MessageMemory*>(message_memory);
   const KeptRouting whole = kept_routing_at(p.plan, p.from);
   const int chunks = p.plan.shape.ranks * chunks_of_source(p.plan);

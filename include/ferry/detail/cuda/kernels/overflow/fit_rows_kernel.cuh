@@ -25,7 +25,7 @@ __device__ inline void fit_starts(const FitRowsParams& p, std::uint32_t room, co
 // I18: the number of tokens is a caller's.
 static __global__ void __launch_bounds__(kThreads) fit_rows_kernel(const __grid_constant__ FitRowsParams p) {
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.state->failed) != 0) return;
+  if (p.state->has_stopped()) return;
   const std::uint32_t room = p.header->row_room - 1;  // 0: all
   const FixedShare threads = threads_of_grid();
   fit_starts(p, room, threads);
@@ -45,7 +45,7 @@ static __global__ void __launch_bounds__(kThreads) fit_rows_kernel(const __grid_
 static __global__ void __launch_bounds__(SyncedTeam::kWidth)
     note_room_kernel(const __grid_constant__ NoteRoomParams p) {
   ptx::await_earlier_kernels();
-  if (threadIdx.x == 0 && load_relaxed(p.state->failed) == 0) p.header->row_room = p.row_room;
+  if (threadIdx.x == 0 && !p.state->has_stopped()) p.header->row_room = p.row_room;
 }
 
 }  // namespace ferry::cuda

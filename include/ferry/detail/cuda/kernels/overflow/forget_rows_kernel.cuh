@@ -10,7 +10,7 @@ namespace ferry::cuda {
 
 static __global__ void __launch_bounds__(kThreads) forget_rows_kernel(const __grid_constant__ MoreRowsParams p) {
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.state->failed) != 0) return;
+  if (p.state->has_stopped()) return;
   const DispatchLeft left{p, load_relaxed(p.state->dispatched), room_of(p.out)};
   const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
   const FixedShare warps = teams_of(32, block);

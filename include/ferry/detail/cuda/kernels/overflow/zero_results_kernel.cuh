@@ -13,7 +13,7 @@ template <DeviceFabric F>
 __global__ void __launch_bounds__(kThreads) zero_results_kernel(const __grid_constant__ ZeroResultsParams p) {
   ptx::await_earlier_kernels();
   const DeviceState& state = *p.links.state;
-  if (load_relaxed(state.failed) != 0) return;
+  if (state.has_stopped()) return;
   const Epoch routing = load_relaxed(state.dispatched);
   const Epoch epoch = p.is_extra ? load_relaxed(state.extra_result) : routing + load_relaxed(state.extra);
   const FixedShare warps = teams_of(32, {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)});

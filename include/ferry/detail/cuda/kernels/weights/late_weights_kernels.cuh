@@ -14,7 +14,7 @@ namespace ferry::cuda {
 template <DeviceFabric F>
 __global__ void __launch_bounds__(kThreads) put_late_weights_kernel(const __grid_constant__ LateParams p) {
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.links.state->failed) != 0) return;
+  if (p.links.state->has_stopped()) return;
   put_late_weights<typename F::Reach>(p, threads_of_grid());
 }
 
@@ -22,7 +22,7 @@ template <DeviceFabric F>
 __global__ void __launch_bounds__(SyncedTeam::kWidth) await_weighed_kernel(const __grid_constant__ LateParams p) {
   ptx::await_earlier_kernels();
   DeviceState& state = *p.links.state;
-  if (load_relaxed(state.failed) != 0) return;
+  if (state.has_stopped()) return;
   const Epoch number =
       p.is_extra ? load_relaxed(state.extra_result) : load_relaxed(state.dispatched) + load_relaxed(state.extra);
   post_weighed<typename F::Reach>(p, number);

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads) return_weights_kernel(const __grid_c
   auto& shared = *reinterpret_cast<ReturnedMemory*>(returned_memory);
   clear_counts<typename F::Reach>(all, p.plan, shared.bytes_sent);
   ptx::await_earlier_kernels();
-  if (!all.all(load_relaxed(p.links.state->failed) == 0)) return;
+  if (!all.all(!p.links.state->has_stopped())) return;
   const FixedShare warps = teams_of(32, {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)});
   const Epoch routing = load_relaxed(p.links.state->dispatched);
   const WeightReturner<typename F::Reach> returner(p, routing,

@@ -18,7 +18,7 @@ static __global__ void __launch_bounds__(kThreads) widen_weights_kernel(const __
 
 static __global__ void __launch_bounds__(kThreads) with_late_weights_kernel(const __grid_constant__ LateParams p) {
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.links.state->failed) != 0) return;
+  if (p.links.state->has_stopped()) return;
   const Plan& plan = p.plan;
   const bool are_sums =
       p.header == nullptr ? p.by_source : p.header->order == static_cast<std::int32_t>(RowOrder::by_source);

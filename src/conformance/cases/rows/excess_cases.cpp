@@ -1,0 +1,93 @@
+// Cases over more tokens than a dispatch can take: all ranks refuse it, and go on.
+#include "conformance/cases/cases.h"
+#include "conformance/rounds/rank_round.h"
+
+namespace ferry::conformance {
+namespace {
+
+ScenarioSettings settings_for(RowOrder order) {
+  ScenarioSettings settings;
+  settings.shape = {3, 10, 4, 12, 96};
+  settings.options = options_for("mxfp8");
+  settings.options.workers = 2;
+  if (order == RowOrder::by_source)
+    settings.options.row_orders = {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
+  settings.row_orders = {order};
+  settings.routing = "ragged";
+  settings.seed = 91;
+  return settings;
+}
+
+// How a rank calls a dispatch that is refused. Ranks need not agree on it.
+enum class Way { asks, halves, whole };
+
+void refused_dispatch(Exchange& exchange, const RankRound& round, Way way, const std::vector<std::string>& fragments) {
+  const auto refused = [&](const char* place, const std::function<void()>& call) {
+    expect_error(exchange.rank(), place, ErrorKind::invalid_argument, fragments, call);
+  };
+  if (way == Way::whole) return refused("dispatch", [&] { exchange.dispatch(round.in, round.out); });
+  exchange.dispatch_async(round.in);
+  if (way == Way::asks) return refused("wait_for_counts", [&] { exchange.wait_for_counts(); });
+  refused("dispatch_wait", [&] { exchange.dispatch_wait(round.out); });
+}
+
+void refused_round(Exchange& exchange, const Scenario& scenario, int odd, Way way) {
+  const int rank = exchange.rank(), most = scenario.settings.shape.max_tokens;
+  const std::int64_t too_many = most + 1 + odd;
+  std::vector<float> tokens(static_cast<std::size_t>(too_many * scenario.settings.shape.hidden));
+  RankRound round(scenario, rank);
+  if (rank == odd || (odd == 1 && rank == 2)) {
+    round.in.tokens = ConstTensor(tokens.data(), DType::f32, {too_many, scenario.settings.shape.hidden});
+    for (ConstTensor* each : {&round.in.topk_ids, &round.in.topk_weights, &round.in.in_rank}) each->shape[0] = too_many;
+  }
+  refused_dispatch(exchange, round, way,
+                   {"tokens of rank " + std::to_string(odd), std::to_string(too_many) + " rows",
+                    "max_tokens = " + std::to_string(most)});
+  round.check_untouched();
+  expect_error(rank, "a combine of a refused dispatch", ErrorKind::out_of_order, {"combine"},
+               [&] { exchange.combine(round.combine_in, round.combine_out); });
+}
+
+// More tokens than max_tokens on one rank, or on two: all ranks refuse that dispatch, whichever call finds it out, and
+// go on. Where the caller must ask, outputs are for the worst case, since some ranks do not.
+void too_many_tokens(const Target& target, const ScenarioSettings& settings) {
+  const Scenario scenario = make_scenario(settings);
+  on_ranks(target, settings.shape.ranks, describe(settings), [&](World& world) {
+    if (!world.capabilities().asked_counts) throw Skipped("the exchanges of this world do not tell the host what came");
+    if (settings.by_counts && !world.capabilities().counts_dispatch) throw Skipped("no dispatch by counts");
+    require_orders(world, settings);
+    if (test::is_masked_out(scenario.round, world.rank())) return;
+    Exchange exchange(world, settings.shape, settings.options);
+    for (int odd = 0; odd < 3; ++odd)
+      for (int turn = 0; turn < 3; ++turn) {
+        refused_round(exchange, scenario, odd, static_cast<Way>((world.rank() + turn) % 3));
+        run_round(exchange, scenario, turn == 1 ? Form::one_call : Form::split);
+      }
+  });
+}
+
+}  // namespace
+
+void add_excess_cases(Cases& cases) {
+  const auto add = [&](const std::string& name, const char* what, const ScenarioSettings& settings) {
+    cases.push_back(
+        {"sizes/too_many_tokens" + name, what, true, [=](const Target& target) { too_many_tokens(target, settings); }});
+  };
+  ScenarioSettings settings = settings_for(RowOrder::by_expert);
+  add("", "more tokens than max_tokens on one rank, on two", settings);
+  for (const RowOrder order : {RowOrder::by_source, RowOrder::padded, RowOrder::in_place})
+    add(std::string("_") + to_string(order), "the same in another order of rows", settings_for(order));
+  settings.options.fused_shared_expert = true;
+  add("_shared", "the same with a fused shared expert", settings);
+  settings.options.fused_shared_expert = false;
+  settings.shape.ranks = 4;
+  settings.shape.experts = 12;
+  settings.options.mask = {false, false, false, true};
+  add("_masked", "the same where a rank is masked", settings);
+  settings = settings_for(RowOrder::by_source);
+  settings.by_counts = true;
+  settings.weights = WeightForm::none;
+  add("_by_counts", "the same in dispatches by counts", settings);
+}
+
+}  // namespace ferry::conformance
