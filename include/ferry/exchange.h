@@ -281,9 +281,9 @@ class Exchange {
   //                            GPUs the next call throws what only a kernel can find out (see above). Found only when
   //                            messages have moved:
   //     refused by all ranks   input scales that differ (DispatchInput::input_scale); more tokens than max_tokens on
-  //                            one rank, unless it gives a handle or skip_a2a is on; on GPUs only if all ranks call
-  //                            wait_for_counts, which throws it. The dispatch has no combine, and the exchange goes on
-  //                            with another dispatch
+  //                            one rank, unless it gives a handle or skip_a2a is on (docs/too-many-tokens.md). The
+  //                            dispatch has no combine, and the exchange goes on with another dispatch. On GPUs ranks
+  //                            that did not call wait_for_counts throw it later, and what they called since is void
   //     refused by one rank    outputs with fewer rows than came. No row was written. dispatch_wait may be called with
   //                            larger ones; on CPU ranks also after a refused dispatch()
   //     the exchange is over   handles of different dispatches; a handle that a kernel refuses

@@ -46,6 +46,34 @@ TEST(CombineOrder, WaitsBesideHalves) {
   expect(order.next_combine(kNoCapture, false), CombineNumber::of_dispatch, false);
 }
 
+// What came after a dispatch that was refused has done nothing, but half a combine from before it is half done still.
+TEST(CombineOrder, ForgetsWhatCameAfterARefusedDispatch) {
+  CombineOrder order;
+  const auto dispatch = [&] {
+    const std::uint32_t number = order.number_dispatch(kNoCapture);
+    order.begin_dispatch(kNoCapture, false);
+    return number;
+  };
+  std::uint32_t refused = dispatch();
+  order.begin_combine(kNoCapture, true, true);
+  dispatch();
+  dispatch();
+  CombineOrder::DoneNothing since = order.give_up_since(refused);
+  EXPECT_EQ(since.dispatches, 2u);
+  EXPECT_TRUE(since.half_combine);
+  dispatch();
+  expect(order.next_combine(kNoCapture, false), CombineNumber::of_dispatch, false);
+
+  order.begin_combine(kNoCapture, true, true);
+  refused = dispatch();
+  since = order.give_up_since(refused);
+  EXPECT_EQ(since.dispatches, 0u);
+  EXPECT_FALSE(since.half_combine);
+  dispatch();
+  expect(order.next_combine(kNoCapture, false), CombineNumber::own, true);
+  EXPECT_TRUE(order.give_up_since(0).half_combine);  // it was captured: nobody knows
+}
+
 TEST(CombineOrder, KnowsTheCaptureOfItsDispatch) {
   CombineOrder order;
   order.begin_dispatch(kOne, false);

@@ -63,6 +63,11 @@ class LateNet {
   void send_to(std::size_t offset, std::shared_ptr<LatePut> put);
   void fence();
   void quiet();
+  // For hosts, while no kernel runs.
+  bool has_landed() {
+    forget_arrived();
+    return under_way_.empty();
+  }
 
  private:
   void forget_arrived();

@@ -1,18 +1,20 @@
 // Cases over more tokens than a dispatch can take: all ranks refuse it, and go on.
+#include <algorithm>
+
 #include "conformance/cases/cases.h"
 #include "conformance/rounds/rank_round.h"
 
 namespace ferry::conformance {
 namespace {
 
-ScenarioSettings settings_for(RowOrder order) {
+ScenarioSettings settings_for(const std::vector<RowOrder>& orders) {
   ScenarioSettings settings;
   settings.shape = {3, 10, 4, 12, 96};
   settings.options = options_for("mxfp8");
   settings.options.workers = 2;
-  if (order == RowOrder::by_source)
+  if (std::ranges::find(orders, RowOrder::by_source) != orders.end())
     settings.options.row_orders = {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
-  settings.row_orders = {order};
+  settings.row_orders = orders;
   settings.routing = "ragged";
   settings.seed = 91;
   return settings;
@@ -73,10 +75,12 @@ void add_excess_cases(Cases& cases) {
     cases.push_back(
         {"sizes/too_many_tokens" + name, what, true, [=](const Target& target) { too_many_tokens(target, settings); }});
   };
-  ScenarioSettings settings = settings_for(RowOrder::by_expert);
+  ScenarioSettings settings = settings_for({RowOrder::by_expert});
   add("", "more tokens than max_tokens on one rank, on two", settings);
   for (const RowOrder order : {RowOrder::by_source, RowOrder::padded, RowOrder::in_place})
-    add(std::string("_") + to_string(order), "the same in another order of rows", settings_for(order));
+    add(std::string("_") + to_string(order), "the same in another order of rows", settings_for({order}));
+  add("_mixed", "the same where each rank has its own order",
+      settings_for({RowOrder::by_expert, RowOrder::by_source, RowOrder::padded}));
   settings.options.fused_shared_expert = true;
   add("_shared", "the same with a fused shared expert", settings);
   settings.options.fused_shared_expert = false;
@@ -84,7 +88,7 @@ void add_excess_cases(Cases& cases) {
   settings.shape.experts = 12;
   settings.options.mask = {false, false, false, true};
   add("_masked", "the same where a rank is masked", settings);
-  settings = settings_for(RowOrder::by_source);
+  settings = settings_for({RowOrder::by_source});
   settings.by_counts = true;
   settings.weights = WeightForm::none;
   add("_by_counts", "the same in dispatches by counts", settings);

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads) token_list_kernel(const __grid_const
   auto& memory = *reinterpret_cast<TokenListMemory*>(list_memory);
   ptx::let_next_kernel_launch();  // it waits for the end of this one
   ptx::await_earlier_kernels();
-  if (!all.all(!p.links.state->has_stopped())) return;
+  if (!all.all(!p.links.state->dispatch_has_stopped())) return;
   const Epoch routing = load_relaxed(p.links.state->dispatched);
   const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
   list_tokens<typename F::Reach>(all, {p.plan, p.links, p.num_tokens, p.bytes}, routing, block, memory);

@@ -111,6 +111,11 @@ struct DeviceState {
   FERRY_HD bool has_stopped() const {
     return load_relaxed(failed) != 0 || load_relaxed(refused) == load_relaxed(dispatched);
   }
+  // The same for a kernel that sends what belongs to the dispatch ahead of it: of one that is refused as of any other.
+  // Blocks of a dispatch that did nothing have arrived.
+  FERRY_HD bool dispatch_has_stopped() const {
+    return has_stopped() && (load_relaxed(failed) != 0 || load_relaxed(started) != started_before);
+  }
 };
 
 // A caller's hooks as they go into a kernel's parameter (compiled_hooks.cuh).
