@@ -167,8 +167,8 @@ using LookupOf = std::conditional_t<kOrder == RowOrder::by_source, SourceLookup,
 
 // After await_routing: where some rank has too many tokens, nothing that follows this dispatch is a call any more
 // (refused_dispatch.cuh). The dispatch itself goes on: other ranks wait for what this one sends. Always true.
-__device__ inline bool refuse_excess(const DispatchBlock& b) {
-  if (b.all.thread() != 0 || b.shared.totals.most_tokens != excess_mark(b.p.plan.shape)) return true;
+__device__ inline bool refuse_excess(const DispatchBlock& b, const RowStarts& starts) {
+  if (b.all.thread() != 0 || starts.tokens[b.p.plan.shape.ranks] != excess_mark(b.p.plan.shape)) return true;
   store_relaxed(b.p.links.state->refused, b.epoch);
   store_release(b.p.links.record->refused, b.epoch);
   return true;
@@ -213,8 +213,8 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const bool ok = teams.index >= teams.count || lay_out();  // or a team without tokens (teams_serving_all_ranks)
   // Counts prove only that they have arrived. One block awaits `routed` of every source for all blocks: it proves that
   // the round has begun everywhere (I1, I8). It is one of the last blocks, which have the fewest tokens.
-  const bool began =
-      block.index != max(0, block.count - 2) || (await_routing(p.plan, fabric, b.all, b.epoch) && refuse_excess(b));
+  const bool began = block.index != max(0, block.count - 2) ||
+                     (await_routing(p.plan, fabric, b.all, b.epoch) && refuse_excess(b, starts));
   ptx::let_next_kernel_launch();
   end_step_together(p.step_times, KernelStep::lay_out, b.all);
   return ok && began;

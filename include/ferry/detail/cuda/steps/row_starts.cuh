@@ -31,7 +31,6 @@ struct WarpTotals {
   static constexpr int kWarps = kThreads / 32;
   std::uint32_t rows[kWarps];
   std::uint32_t tiles[kWarps];
-  std::uint32_t most_tokens;  // of a source
 };
 
 // The sum over the first `warps`. Every warp computes it for itself.
@@ -130,7 +129,7 @@ class RowStartFinder {
       most = max(most, tokens);
     }
     most = __reduce_max_sync(kAllLanes, most);
-    if (threadIdx.x % 32 == 0) starts_.tokens[ranks] = totals_.most_tokens = most;
+    if (threadIdx.x % 32 == 0) starts_.tokens[ranks] = most;
   }
 
   // The rows of a group (0 past the last group), and where the rows of each source begin in it. All counts are in
