@@ -40,15 +40,16 @@ def test_a_gpu_that_is_not_there_is_named():
 
 
 def test_import_is_quick_and_leaves_gpus_alone():
+    """Time of CPU: the test may run beside others."""
     times = [float(run_script("""
 import time, numpy
-start = time.perf_counter()
+start = time.process_time()
 import ferry
-taken = time.perf_counter() - start
+taken = time.process_time() - start
 with open("/proc/self/maps", encoding="ascii") as maps:
     assert not any("libcuda" in line for line in maps)
 print(taken)
-""")) for _ in range(3)]
+""")) for _ in range(5)]
     assert min(times) < 0.09, "with numpy, which takes 0.11 s itself, less than 0.2 s"
 
 
