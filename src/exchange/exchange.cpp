@@ -115,12 +115,14 @@ void require_usable(const char* call, std::span<Exchange* const> exchanges) {
 }
 
 // Calls body(i) for each exchange. Calls on GPUs only enqueue, so this thread makes them; no other thread captures a
-// stream that it began to capture. The others wait for each other, so each has a thread.
-void for_each_exchange(std::span<Exchange* const> exchanges, const std::function<void(std::size_t)>& body) {
+// stream that it began to capture. Those where waits(i) wait for other ranks, so each has a thread, when all others
+// have been called.
+void for_each_exchange(std::span<Exchange* const> exchanges, const std::function<bool(std::size_t)>& waits,
+                       const std::function<void(std::size_t)>& body) {
   std::exception_ptr first;
   std::vector<std::size_t> waiting;
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
-    if (!exchanges[i]->takes_device_memory()) {
+    if (waits(i)) {
       waiting.push_back(i);
       continue;
     }
@@ -147,7 +149,11 @@ void dispatch_each(std::span<Exchange* const> exchanges, std::span<const Dispatc
   require_same_length("dispatch_all", "exchanges, in, out and calls",
                       {exchanges.size(), in.size(), out.size(), calls.size()});
   require_usable("dispatch_all", exchanges);
-  for_each_exchange(exchanges, [&](std::size_t i) { exchanges[i]->dispatch(in[i], out[i], calls[i]); });
+  const auto waits = [&](std::size_t i) {
+    const bool has_too_many = in[i].tokens.rank != 0 && in[i].tokens.shape[0] > exchanges[i]->shape().max_tokens;
+    return !exchanges[i]->takes_device_memory() || has_too_many;
+  };
+  for_each_exchange(exchanges, waits, [&](std::size_t i) { exchanges[i]->dispatch(in[i], out[i], calls[i]); });
 }
 
 void combine_each(std::span<Exchange* const> exchanges, std::span<const CombineInput> in,
@@ -155,7 +161,8 @@ void combine_each(std::span<Exchange* const> exchanges, std::span<const CombineI
   require_same_length("combine_all", "exchanges, in, out and calls",
                       {exchanges.size(), in.size(), out.size(), calls.size()});
   require_usable("combine_all", exchanges);
-  for_each_exchange(exchanges, [&](std::size_t i) { exchanges[i]->combine(in[i], out[i], calls[i]); });
+  const auto waits = [&](std::size_t i) { return !exchanges[i]->takes_device_memory(); };
+  for_each_exchange(exchanges, waits, [&](std::size_t i) { exchanges[i]->combine(in[i], out[i], calls[i]); });
 }
 
 }  // namespace detail

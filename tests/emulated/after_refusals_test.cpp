@@ -47,6 +47,43 @@ TEST_P(EmulatedRefusals, AreNotAmongWhatALeavingRankHasSent) {
   });
 }
 
+// One thread calls all ranks. The call of a rank with too many waits for ranks that come after it.
+TEST_P(EmulatedRefusals, AreThoseOfAllRanksOfOneThread) {
+  const Scenario scenario = conformance::make_scenario(settings_of({RowOrder::by_expert}, 9));
+  struct Calls {
+    std::vector<Exchange*> exchanges;
+    std::vector<DispatchInput> in;
+    std::vector<DispatchOutput> out;
+    std::vector<CallOptions> calls;
+  } all{std::vector<Exchange*>(kRanks), std::vector<DispatchInput>(kRanks), std::vector<DispatchOutput>(kRanks),
+        std::vector<CallOptions>(kRanks)};
+  run([&](World& world) {
+    RefusingRank rank(world, scenario);
+    DeviceRound round(scenario, world.rank());
+    const auto at = static_cast<std::size_t>(world.rank());
+    for (const bool last_two : {false, true}) {
+      all.exchanges[at] = &rank.exchange;
+      all.in[at] = rank.refused_input(round);
+      if (last_two && world.rank() == 2)
+        all.in[at].tokens.shape[0] = all.in[at].topk_ids.shape[0] = all.in[at].topk_weights.shape[0] = 11;
+      all.out[at] = round.out;
+      all.calls[at] = rank.call;
+      world.barrier();
+      if (world.rank() == 0)
+        conformance::expect_error(0, "dispatch_all", ErrorKind::invalid_argument, {"tokens of rank 1 has 10 rows"},
+                                  [&] { dispatch_all(all.exchanges, all.in, all.out, all.calls); });
+      world.barrier();
+      rank.wait();
+      const bool has_thrown = rank.is_odd() || (last_two && world.rank() == 2);
+      if (has_thrown)
+        rank.exchange.check();
+      else
+        rank.expect_refused("a check", [&] { rank.exchange.check(); });
+      rank.good_round(scenario);
+    }
+  });
+}
+
 // A graph is replayed behind a dispatch that is refused, in the graph itself or ahead of it.
 TEST_P(EmulatedRefusals, StopGraphs) {
   const Scenario scenario = conformance::make_scenario(settings_of({RowOrder::by_expert}, 9));
