@@ -185,7 +185,7 @@ CombineBasis CudaSteps::begin_combine(const Ticket& ticket, const CombineArgs& a
 
 void CudaSteps::end_combine(const CombineBasis& basis, const Ticket& ticket, const CombineOut& sums) {
   weights_.sum_home(basis, ticket, sums);
-  outputs_.add_waits_for_results(sums);
+  outputs_.add_waits_for_results(sums, basis.is_extra);
 }
 
 void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
@@ -253,12 +253,16 @@ void CudaSteps::poll_calls() {
   record.require_room_for_handle(rank);
 }
 
-// The kernels have refused a dispatch, and the host did not ask. All that was called since has done nothing.
+// The kernels have refused a dispatch, and the host did not ask. All that was called since has done nothing. A block of
+// the dispatch may say so before the first one has stored its numbers. Then it is not known yet which one it was.
 std::optional<DispatchRefused> CudaSteps::take_refusal() {
-  const Epoch routing = state_.record().take_refused();
+  const Epoch routing = state_.record().refused();
   if (routing == 0) return {};
+  const DeviceState now = state_.read();
+  if (now.dispatched.raw != routing) return {};
+  state_.record().forget_refused();
   is_stopped_ = true;
-  const CombineOrder::DoneNothing since = order_.give_up_since(state_.read().dispatch_call.raw);
+  const CombineOrder::DoneNothing since = order_.give_up_since(now.dispatch_call.raw);
   did_nothing_ += since.dispatches;
   DispatchRefused refused = counts_.refusal_of(routing);
   refused.gives_up_half_combine = since.half_combine;

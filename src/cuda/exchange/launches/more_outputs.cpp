@@ -51,11 +51,11 @@ void MoreOutputs::note_waits_for_results(const CombineOut& out) const {
   if (out.waited_ns != nullptr) copy_waits(waited_before_sums_);
 }
 
-void MoreOutputs::add_waits_for_results(const CombineOut& out) const {
+void MoreOutputs::add_waits_for_results(const CombineOut& out, bool is_extra) const {
   if (out.waited_ns == nullptr) return;
-  launch_add_waits(
-      {state_.links().state, state_.links().waited_ns, waited_before_sums_, out.waited_ns, state_.plan().shape.ranks},
-      state_.stream());
+  launch_add_waits({state_.links().state, state_.links().waited_ns, waited_before_sums_, out.waited_ns,
+                    state_.plan().shape.ranks, is_extra},
+                   state_.stream());
 }
 
 void MoreOutputs::write(const Ticket& ticket, const RowsOut& out) const {

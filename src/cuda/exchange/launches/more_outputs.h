@@ -16,7 +16,7 @@ class MoreOutputs {
   void note_waits_for_results(const CombineOut& out) const;
   // Behind them.
   void write(const Ticket& ticket, const RowsOut& out) const;
-  void add_waits_for_results(const CombineOut& out) const;
+  void add_waits_for_results(const CombineOut& out, bool is_extra) const;
 
   // The end of the rows of the newest dispatch, whose kernels are done; not by_source.
   std::uint32_t laid_out_rows(cudaStream_t stream) const;

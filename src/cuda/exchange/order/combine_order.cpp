@@ -32,7 +32,7 @@ CombineOrder::Start CombineOrder::next_combine(CaptureId capture, bool is_kept) 
 
 void CombineOrder::begin_combine(CaptureId capture, bool is_kept, bool is_half) {
   has_combined_ = true;
-  if (is_kept && is_half) half_follows_ = dispatches_;
+  if (is_kept && is_half) half_follows_ = dispatches_ - (dispatch_is_half_ ? 1 : 0);
   combine_is_half_ = combine_is_half_ || (is_kept && is_half);
   was_captured_ = was_captured_ || capture != kNoCapture;
   kept_was_captured_ = kept_was_captured_ || (is_kept && capture != kNoCapture);

@@ -50,7 +50,7 @@ class CombineOrder {
   CaptureId dispatch_capture_ = kNoCapture;  // of the newest dispatch
   bool dispatch_is_half_ = false;
   bool combine_is_half_ = false;    // of one with a handle
-  std::uint32_t half_follows_ = 0;  // dispatches_ when it began
+  std::uint32_t half_follows_ = 0;  // dispatches_ when it began, less one that was half done
   bool has_combined_ = false;       // a combine began since the newest dispatch began, or was half done then
   bool was_captured_ = false;       // some dispatch or combine
   bool kept_was_captured_ = false;

@@ -106,11 +106,8 @@ void Record::require_no_bad_handle(int rank) {
          name_of(record_->handle_field), record_->handle_value, record_->handle_limit);
 }
 
-Epoch Record::take_refused() {
-  const Epoch routing = load_acquire(record_->refused);
-  if (routing != 0) store_release(record_->refused, Epoch{0});
-  return routing;
-}
+Epoch Record::refused() const { return load_acquire(record_->refused); }
+void Record::forget_refused() { store_release(record_->refused, Epoch{0}); }
 
 void Record::require_no_bad_ids(int rank, int experts) {
   if (load_acquire(record_->has_bad_id) == 0) return;

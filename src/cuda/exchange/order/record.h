@@ -24,8 +24,10 @@ class Record {
   // one that names it caused the failure.
   WaitRecord failure(const PeerLinks& links, const RoundMasks& masks) const;
 
-  // The routing of a dispatch that kernels have refused (refused_dispatch.cuh), once; 0: there is none.
-  Epoch take_refused();
+  // The routing of a dispatch that kernels have refused (refused_dispatch.cuh) and the host has not thrown for; 0:
+  // none.
+  Epoch refused() const;
+  void forget_refused();
 
   // Throw Error(invalid_argument), once, for what kernels found in the arguments of an earlier call.
   void require_no_bad_ids(int rank, int experts);

@@ -38,7 +38,7 @@ __device__ RoundStart read_combine(const SyncedTeam& all, const DeviceState& sta
   const Epoch routing = load_relaxed(state.dispatched), refused = load_relaxed(state.refused);
   const Epoch extra = load_relaxed(kIsExtra ? state.extra_result : state.extra);
   const std::uint32_t failed = load_relaxed(state.failed), newest = load_relaxed(state.dispatch_call);
-  const bool has_stopped = failed != 0 || refused == routing;
+  const bool has_stopped = failed != 0 || (refused == routing && (!kIsExtra || extra == 0));  // second_half_has_stopped
   return {kIsExtra ? extra : routing + extra, routing, has_stopped || is_of_other_dispatch(newest, call)};
 }
 // Hands what one thread read to all threads. It is a call of its own so that other work can overlap the loads.

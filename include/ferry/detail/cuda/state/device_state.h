@@ -111,6 +111,12 @@ struct DeviceState {
   FERRY_HD bool has_stopped() const {
     return load_relaxed(failed) != 0 || load_relaxed(refused) == load_relaxed(dispatched);
   }
+  // The same for a kernel of a combine's second half. Where its first half came before the refused dispatch, so does
+  // its result: begin_handle_kernel forgets the number of a combine when it does nothing. `is_extra`: it came before
+  // this one.
+  FERRY_HD bool second_half_has_stopped(bool is_extra) const {
+    return has_stopped() && (load_relaxed(failed) != 0 || !is_extra || load_relaxed(extra_result) == 0);
+  }
   // The same for a kernel that sends what belongs to the dispatch ahead of it: of one that is refused as of any other.
   // Blocks of a dispatch that did nothing have arrived.
   FERRY_HD bool dispatch_has_stopped() const {

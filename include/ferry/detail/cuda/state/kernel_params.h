@@ -175,6 +175,7 @@ struct AddWaitsParams {
   const std::uint64_t* before = nullptr;                 // `waited_ns` before the results were waited for
   std::int64_t* to = nullptr;
   int ranks = 0;
+  bool is_extra = false;  // DeviceState::extra_result has the number of the combine
 };
 
 // Before a dispatch with a handle where some rank is masked, and behind it (masked_sources_kernels.cuh).

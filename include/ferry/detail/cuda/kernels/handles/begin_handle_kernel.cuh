@@ -35,6 +35,15 @@ __device__ inline Epoch take_combine_number(DeviceState& state, const CallNumber
   return number;
 }
 
+// Behind a dispatch that was refused: whether this is the second half of a combine whose first half came before that.
+// The number of a combine that begins here is forgotten, so that both its halves do nothing. A warp calls it.
+__device__ inline bool is_second_half(const HandleCallParams& p, DeviceState& state, int lane) {
+  if (p.number == CombineNumber::of_dispatch)
+    return p.check.operation == Operation::combine && load_relaxed(state.extra_result) != 0;
+  if (lane == 0) store_relaxed(state.extra_result, Epoch{0});
+  return false;
+}
+
 // I22: what this rank says of the call that begins; nothing where it has no handle, or is the second half of one.
 __device__ inline CallWords words_of_call(const HandleCallParams& p, const CallNumbers& now, Epoch routing) {
   const HandleCheck& c = p.check;
@@ -83,7 +92,7 @@ __global__ void __launch_bounds__(kBeginHandleThreads) begin_handle_kernel(const
   const Epoch refused = load_relaxed(state.refused);
   const CallNumbers now = {load_relaxed(state.dispatched), load_relaxed(state.extra), load_relaxed(state.extra_after)};
   const CallComparison calls(p.links, lane);
-  if (failed != 0 || refused == now.dispatched) return;
+  if (failed != 0 || (refused == now.dispatched && !is_second_half(p, state, lane))) return;
   if (c.handle != nullptr && !is_good_handle<F>(c, p.plan, p.links, header, older_mask)) return;
   const CallWords next = words_of_call(p, now, header.routing);
   if (__all_sync(kAllLanes, !F::Waits::end_for_other_handle(p.links, calls.with(next))) == 0) return;

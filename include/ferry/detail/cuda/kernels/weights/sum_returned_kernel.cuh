@@ -10,7 +10,7 @@ namespace ferry::cuda {
 
 static __global__ void __launch_bounds__(kThreads) sum_returned_kernel(const __grid_constant__ ReturnedParams p) {
   ptx::await_earlier_kernels();
-  if (p.links.state->has_stopped()) return;
+  if (p.links.state->second_half_has_stopped(p.own != nullptr)) return;
   const Epoch routing = load_relaxed(p.links.state->dispatched);
   const auto* own = p.own != nullptr
                         ? p.own
