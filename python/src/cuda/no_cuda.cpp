@@ -8,8 +8,9 @@ namespace {
 [[noreturn]] void refuse() {
   throw Error(
       ErrorKind::unsupported,
-      "this build of Ferry has no GPU ranks: when it was made, CMake found no nvcc 13, or was told to "
-      "leave them out. `pip install . -Ccmake.define.FERRY_CUDA=ON`, where nvcc 13 is, makes one that has them");
+      "this build of Ferry has no GPU ranks: when it was made, CMake found no nvcc 13, or was told to leave them out "
+      "(FERRY_CUDA=OFF, or AUTO without a GPU). `pip install . -Ccmake.define.FERRY_CUDA=ON`, where nvcc 13 is, "
+      "makes one that has them");
 }
 
 }  // namespace
