@@ -5,6 +5,8 @@
 #include <optional>
 #include <thread>
 
+#include "conformance/rounds/refused_dispatch.h"
+
 namespace ferry::conformance {
 namespace {
 
@@ -17,7 +19,7 @@ class Drawing {
 
   HandleMove next() {
     HandleMove move;
-    move.kind = static_cast<Kind>(random_.below(5));
+    move.kind = static_cast<Kind>(random_.below(7));
     move.exchange = static_cast<std::size_t>(random_.below(static_cast<int>(exchanges_.size())));
     move.form = random_.chance(0.5) ? Form::split : Form::one_call;
     move.combines = random_.chance(0.5);
@@ -26,6 +28,7 @@ class Drawing {
     move.dispatch_ends = random_.chance(0.5);
     move.handle = static_cast<std::size_t>(random_.below(kHandles));
     move.given = static_cast<std::size_t>(random_.below(kHandles));
+    if (move.kind == Kind::refused) return refused(move);
     if (move.kind == Kind::overlap && !held_[move.given]) move.kind = Kind::keep;
     if ((move.kind == Kind::replay || move.kind == Kind::combine) && !held_[move.handle]) move.kind = Kind::keep;
     move.replays = move.kind == Kind::overlap && held_[move.handle].has_value() && random_.chance(0.5);
@@ -33,6 +36,7 @@ class Drawing {
     if (move.kind == Kind::overlap && !move.replays && move.handle == move.given)
       move.handle = (move.given + 1) % kHandles;
     if (move.kind == Kind::overlap) move.returned = of_handle(move.given, move.exchange);
+    if (move.kind == Kind::given_up) move.returned = fresh(move.exchange);
     const bool is_given = move.replays || move.kind == Kind::replay || move.kind == Kind::combine;
     move.scenario = is_given ? of_handle(move.handle, move.exchange) : fresh(move.exchange);
     if (!is_given && move.kind != Kind::round) held_[move.handle] = move.scenario;
@@ -40,6 +44,18 @@ class Drawing {
   }
 
  private:
+  // A rank alone refuses its call where nothing is sent (skip_a2a), which the others know nothing of.
+  HandleMove refused(HandleMove move) {
+    const ScenarioSettings& settings = exchanges_[move.exchange];
+    const RankMask& mask = settings.options.mask;
+    move.odd = random_.below(settings.shape.ranks);
+    if (settings.options.skip_a2a || (!mask.empty() && mask[static_cast<std::size_t>(move.odd)]))
+      move.kind = Kind::round;
+    move.combines = move.combines && held_[move.given].has_value();
+    move.scenario = fresh(move.exchange);
+    if (move.combines) move.returned = of_handle(move.given, move.exchange);
+    return move;
+  }
   std::uint64_t seed() { return random_.bits() % 1'000'000; }
   Scenario fresh(std::size_t exchange) {
     const auto cases = test::routing_cases();
@@ -98,6 +114,17 @@ class Player {
       case Kind::overlap:
         overlap(exchange, round, move);
         break;
+      case Kind::given_up:
+        give_up(exchange, move);
+        take_memory(exchange, handle, move);
+        round.out.handle = handle.tensor();
+        run_dispatch(exchange, round, move.form);
+        round.check_rows();
+        if (move.combines) finish(exchange, round, move.form);
+        break;
+      case Kind::refused:
+        refused(exchange, round, move);
+        break;
     }
     if (move.copies) handle = HandleMemory(handle);  // what was there before is gone
   }
@@ -142,6 +169,35 @@ class Player {
     returned.check_tokens();
     if (!move.combines) return;
     move.replays ? finish_with(handle, exchange, round, move.form) : finish(exchange, round, move.form);
+  }
+
+  static void give_up(Exchange& exchange, const HandleMove& move) {
+    RankRound round(move.returned, exchange.rank());
+    run_dispatch(exchange, round, move.form);
+    round.check_rows();
+    exchange.combine_async(round.combine_in);
+  }
+
+  // The handle that the dispatch was to leave stays as it was, and the combine goes on.
+  void refused(Exchange& exchange, RankRound& round, const HandleMove& move) {
+    std::optional<RankRound> returned;
+    if (move.combines) {
+      returned.emplace(move.returned, exchange.rank());
+      returned->combine_in.src_info = {};
+      exchange.combine_async(combine_input_with(*returned, handles_[move.given]));
+    }
+    HandleMemory untouched(exchange);
+    round.out.handle = untouched.tensor();
+    const ExcessTokens tokens(exchange.shape(), 1);
+    if (exchange.rank() == move.odd) tokens.give(round);
+    const auto call = static_cast<RefusedBy>((static_cast<std::size_t>(exchange.rank()) + move.handle) % kRefusedBy);
+    run_refused_dispatch(exchange, round, call, move.odd, 1);
+    for (const std::byte each : untouched.bytes())
+      expect_equal(exchange.rank(), "the handle of a refused dispatch", static_cast<std::uint64_t>(kPoison),
+                   static_cast<std::uint64_t>(each));
+    if (!move.combines) return;
+    exchange.combine_wait(returned->combine_out);
+    returned->check_tokens();
   }
 
   std::span<Exchange> exchanges_;

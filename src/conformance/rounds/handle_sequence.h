@@ -1,5 +1,6 @@
-// HandleSequence: dispatches that leave handles, combines and dispatches that are given them, in an order drawn by seed
-// and the same on all ranks, on one or two exchanges. Each rank compares every byte with the oracle.
+// HandleSequence: dispatches that leave handles, combines and dispatches that are given them, combines that are given
+// up and dispatches that are refused, in an order drawn by seed and the same on all ranks, on one or two exchanges.
+// Each rank compares every byte with the oracle.
 #pragma once
 
 #include <span>
@@ -36,20 +37,23 @@ CombineInput combine_input_with(const RankRound& round, HandleMemory& handle);
 
 struct HandleMove {
   enum class Kind {
-    round,    // a dispatch and its combine, without a handle
-    keep,     // a dispatch that leaves a handle
-    replay,   // a dispatch with a handle
-    combine,  // a combine with a handle
-    overlap,  // a combine with a handle, and a dispatch that leaves one or has one, in halves that interleave
+    round,     // a dispatch and its combine, without a handle
+    keep,      // a dispatch that leaves a handle
+    replay,    // a dispatch with a handle
+    combine,   // a combine with a handle
+    overlap,   // a combine with a handle, and a dispatch that leaves one or has one, in halves that interleave
+    given_up,  // a dispatch, the first half of its combine, and a dispatch that leaves a handle
+    refused,   // a dispatch of which a rank has too many tokens, between the halves of a combine with a handle or not
   };
   Kind kind = Kind::round;
   std::size_t exchange = 0;
   Scenario scenario;       // of the dispatch
-  Scenario returned;       // overlap: of the combine
+  Scenario returned;       // overlap, refused: of the combine. given_up: of the first dispatch
   std::size_t handle = 0;  // of the dispatch: left or given
-  std::size_t given = 0;   // overlap: given to the combine
+  std::size_t given = 0;   // overlap, refused: given to the combine
   bool replays = false;    // overlap: the dispatch is given its handle
-  bool combines = false;   // the dispatch is combined at once, without or with its handle
+  bool combines = false;   // the dispatch is combined at once, without or with its handle. refused: there is a combine
+  int odd = 0;             // refused: the rank with too many tokens
   bool copies = false;     // the handle moves to other memory after this
   bool dispatch_begins = false;
   bool dispatch_ends = false;  // overlap: before the combine

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "conformance/cases/cases.h"
-#include "conformance/rounds/rank_round.h"
+#include "conformance/rounds/refused_dispatch.h"
 
 namespace ferry::conformance {
 namespace {
@@ -20,32 +20,12 @@ ScenarioSettings settings_for(const std::vector<RowOrder>& orders) {
   return settings;
 }
 
-// How a rank calls a dispatch that is refused. Ranks need not agree on it.
-enum class Way { asks, halves, whole };
-
-void refused_dispatch(Exchange& exchange, const RankRound& round, Way way, const std::vector<std::string>& fragments) {
-  const auto refused = [&](const char* place, const std::function<void()>& call) {
-    expect_error(exchange.rank(), place, ErrorKind::invalid_argument, fragments, call);
-  };
-  if (way == Way::whole) return refused("dispatch", [&] { exchange.dispatch(round.in, round.out); });
-  exchange.dispatch_async(round.in);
-  if (way == Way::asks) return refused("wait_for_counts", [&] { exchange.wait_for_counts(); });
-  refused("dispatch_wait", [&] { exchange.dispatch_wait(round.out); });
-}
-
-void refused_round(Exchange& exchange, const Scenario& scenario, int odd, Way way) {
-  const int rank = exchange.rank(), most = scenario.settings.shape.max_tokens;
-  const std::int64_t too_many = most + 1 + odd;
-  std::vector<float> tokens(static_cast<std::size_t>(too_many * scenario.settings.shape.hidden));
+void refused_round(Exchange& exchange, const Scenario& scenario, int odd, RefusedBy call) {
+  const int rank = exchange.rank(), excess = 1 + odd;
+  const ExcessTokens tokens(scenario.settings.shape, excess);
   RankRound round(scenario, rank);
-  if (rank == odd || (odd == 1 && rank == 2)) {
-    round.in.tokens = ConstTensor(tokens.data(), DType::f32, {too_many, scenario.settings.shape.hidden});
-    for (ConstTensor* each : {&round.in.topk_ids, &round.in.topk_weights, &round.in.in_rank}) each->shape[0] = too_many;
-  }
-  refused_dispatch(exchange, round, way,
-                   {"tokens of rank " + std::to_string(odd), std::to_string(too_many) + " rows",
-                    "max_tokens = " + std::to_string(most)});
-  round.check_untouched();
+  if (rank == odd || (odd == 1 && rank == 2)) tokens.give(round);
+  run_refused_dispatch(exchange, round, call, odd, excess);
   expect_error(rank, "a combine of a refused dispatch", ErrorKind::out_of_order, {"combine"},
                [&] { exchange.combine(round.combine_in, round.combine_out); });
 }
@@ -61,8 +41,8 @@ void too_many_tokens(const Target& target, const ScenarioSettings& settings) {
     if (test::is_masked_out(scenario.round, world.rank())) return;
     Exchange exchange(world, settings.shape, settings.options);
     for (int odd = 0; odd < 3; ++odd)
-      for (int turn = 0; turn < 3; ++turn) {
-        refused_round(exchange, scenario, odd, static_cast<Way>((world.rank() + turn) % 3));
+      for (int turn = 0; turn < kRefusedBy; ++turn) {
+        refused_round(exchange, scenario, odd, static_cast<RefusedBy>((world.rank() + turn) % kRefusedBy));
         run_round(exchange, scenario, turn == 1 ? Form::one_call : Form::split);
       }
   });
