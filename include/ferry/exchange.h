@@ -183,8 +183,8 @@ struct CombineInput {
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
   // Only where the exchange's reduction is either: by_rank or exact. Not given: the exchange's, or by_rank. Rows
-  // by_source are sums, so with them it is by_rank. All ranks of a combine say the same; with a handle, ranks that
-  // differ are told so, else the sums mean nothing.
+  // by_source are sums, so with them it is by_rank. All ranks of a combine say the same; ranks that differ are told so,
+  // as ranks that give different handles are (docs/handles.md), and the sums mean nothing.
   std::optional<Reduction> reduction{};
   // The handle of the dispatch whose rows go back: any dispatch, any number of times. by_rank uses the weights of that
   // dispatch. Without a handle the rows of the newest dispatch go back, once; if that dispatch was given a handle,

@@ -45,12 +45,13 @@ class CombineCalls {
     rank_.require_no_one_missing(await_summed(plan, rank_.fabric(), rank_.group(), ticket.result));
     rank_.begin_step("send");
     fill_late(ticket, args);
-    if (has_late_weights())
-      send_late_weights(routed_step(rank_.group(), ticket), ticket);
-    else
-      rank_.end_exchange_on_error(Operation::combine, ticket.result, [&] {
+    rank_.end_exchange_on_error(Operation::combine, ticket.result, [&] {
+      if (rank_.chooses_reduction()) post_combining(plan, rank_.fabric(), rank_.group(), ticket.result, ticket.mark);
+      if (has_late_weights())
+        send_late_weights(routed_step(rank_.group(), ticket), ticket);
+      else
         send_all_back(routed_step(sending_group(found_.starts()), ticket), found_places(ticket), args);
-      });
+    });
     due_ = ticket;
   }
 
@@ -76,6 +77,7 @@ class CombineCalls {
     rank_.on_workers([&](FixedShare share) {
       return drain_results(routed_step(rank_.group(), *due_), share, rank_.scratch(share));
     });
+    require_same_calls();  // else more may be on its way than was drained
   }
   void give_up() {
     if (!due_) return;
@@ -85,6 +87,8 @@ class CombineCalls {
 
  private:
   bool has_late_weights() const { return rank_.plan().map.has_late_weights(); }
+  // I22
+  void require_same_calls() { rank_.require_no_one_missing(rank_.waits().have_same_routing(Operation::combine)); }
 
   // Before anything moves: a hook of the caller's may throw, and the call may then be made again.
   void fill_late(const Ticket& ticket, const CombineArgs& args) {
@@ -181,7 +185,7 @@ class CombineCalls {
         });
       });
     }
-    rank_.require_no_one_missing(rank_.waits().have_same_routing(Operation::combine));
+    require_same_calls();
     for (std::size_t peer = 0; out.waited_ns != nullptr && peer < waited_ns.size(); ++peer)
       out.waited_ns[peer] += static_cast<std::int64_t>(waited_ns[peer]);
     rank_.stats().add_combine();

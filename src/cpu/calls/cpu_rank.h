@@ -93,6 +93,7 @@ class CpuRank {
   void number_slots(Epoch routing) {
     if (packed_ && !chooses_reduction_) packed_->number_slots(plan_, *fabric_, routing);
   }
+  bool chooses_reduction() const { return chooses_reduction_; }
   // Of the newest combine without a handle, of the dispatch with that number.
   void take_reduction(bool exact, Epoch routing) {
     if (!chooses_reduction_) return;

@@ -76,7 +76,7 @@ TokensToSend CudaSteps::begin_dispatch(const Ticket& ticket, const DispatchArgs&
   TokensToSend routed{args, {}};
   routed.args.weights = kernels_.widened(args.weights, args.num_tokens);
   if (args.expert_counts != nullptr) counts_.give(routed.args);
-  gave_handles_ = gave_handles_ || ticket.handle != nullptr;
+  compares_calls_ = compares_calls_ || ticket.handle != nullptr;
   if (ticket.handle != nullptr) routed.replay = routing_.route_again(ticket, routed.args);
   return routed;
 }
@@ -174,8 +174,10 @@ void CudaSteps::follow_dispatch(const Ticket& ticket) {
 CombineBasis CudaSteps::begin_combine(const Ticket& ticket, const CombineArgs& args) {
   streams_.follow(state_.stream());
   follow_dispatch(ticket);
-  gave_handles_ = gave_handles_ || ticket.handle != nullptr;
-  const CombineOrder::Start start = order_.next_combine(capture(), ticket.handle != nullptr);
+  const bool is_told = routing_.is_told(ticket);
+  compares_calls_ = compares_calls_ || is_told;
+  const CombineOrder::Start start = order_.next_combine(capture(), is_told, ticket.handle != nullptr);
+  if (start.number == CombineNumber::own) ++own_numbers_;
   const CombineBasis basis = routing_.begin_combine(short_handles_.begin(ticket, Operation::combine), args, start);
   weights_.send_home(basis, ticket, args);
   weights_.exchange_late(basis, ticket, args);
@@ -223,9 +225,9 @@ void CudaSteps::poll() {
   state_.record().tell_overflow(state_.rank());
 }
 
-// I22: kernels that wait, or begin a call with a handle, have compared what had come by then.
+// I22: kernels that wait, or begin a call that is told, have compared what had come by then.
 void CudaSteps::require_same_handles() {
-  if (!gave_handles_ || heaps_.given_back() != 0 || streams_.is_captured()) return;
+  if (!compares_calls_ || heaps_.given_back() != 0 || streams_.is_captured()) return;
   const OtherHandle other = read_other_handle(state_.links(), state_.masks());
   if (!other.was_given()) return;
   heaps_.tell_all(abort_word(other.bits(), false, other.rank) | kOtherRouting);
@@ -264,6 +266,7 @@ std::optional<DispatchRefused> CudaSteps::take_refusal() {
   is_stopped_ = true;
   const CombineOrder::DoneNothing since = order_.give_up_since(now.dispatch_call.raw);
   did_nothing_ += since.dispatches;
+  own_numbers_ = now.extra.raw;
   DispatchRefused refused = counts_.refusal_of(routing);
   refused.gives_up_half_combine = since.half_combine;
   return refused;
@@ -299,15 +302,17 @@ void CudaSteps::tell_aborted(int missing) {
   heaps_.tell_all(abort_word(0, false, heaps_.is_shared_with(missing) ? missing : plan().rank) | kAborts);
 }
 
-// Kernels that are still to run send what they send. On GPUs one number counts all (DeviceState::dispatched), and a
-// captured graph may have sent rounds that the host never saw.
+// Kernels that are still to run send what they send. On GPUs one number counts all dispatches
+// (DeviceState::dispatched), the number of a combine has those that combines took besides, and a captured graph may
+// have sent rounds that the host never saw.
 void CudaSteps::tell_left(const CallOrder& order) {
   const DeviceState now = state_.read();
   const bool has_stopped = now.refused.raw == now.dispatched.raw;
   const Epoch called = has_stopped ? now.dispatched.raw : order.dispatch_ticket().message - did_nothing_;
   const Epoch sent = std::max(called, now.dispatched.raw);
-  const bool combined = (order.combine() != Progress::none && !has_stopped) || sent > called;
-  heaps_.tell_all(left_word({sent, sent, combined ? sent : sent - 1}, plan().rank));
+  const Epoch own = has_stopped ? now.extra.raw : std::max(own_numbers_, now.extra.raw);
+  const bool combined = (order_.has_combined() && !has_stopped) || sent > called;
+  heaps_.tell_all(left_word({sent, sent, sent + own - (combined ? 0 : 1)}, plan().rank));
 }
 
 // Exchange::release and restore:

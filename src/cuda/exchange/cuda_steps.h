@@ -94,8 +94,9 @@ class CudaSteps final : public ExchangeSteps {
   void end_combine(const CombineBasis& basis, const Ticket& ticket, const CombineOut& sums);
 
   std::int64_t min_row_capacity_ = 0;  // enough for any dispatch
-  bool gave_handles_ = false;          // to some call
+  bool compares_calls_ = false;        // some call told the other ranks which handle or reduction it was given (I22)
   bool is_stopped_ = false;            // kernels do nothing until they forget a dispatch that was refused
+  Epoch own_numbers_ = 0;              // that combines took (CombineNumber::own), of all that the host called
   Epoch did_nothing_ = 0;              // dispatches that did nothing because of it, of all that the host called
   ExchangeState state_;
   ExchangeHeaps heaps_;

@@ -43,14 +43,27 @@ static std::string describe_replay(const WaitRecord& r) {
       r.my_rank, r.missing_rank, between, advice);
 }
 
+// What two marks of one call say that its ranks did differently; empty: they gave handles of different dispatches.
+static std::string describe_other_call(const WaitRecord& r, std::uint32_t mark, std::uint32_t mine) {
+  const std::uint32_t differing = mark ^ mine;
+  if (r.operation == Operation::combine && differing == kMarkOfExact)
+    return fmt::format(
+        "rank {}: of rank {} and rank {} one said that the reduction of a combine is exact, and the other that it is "
+        "by_rank; all ranks must say the same. The exchange is over on all ranks. Make a new one.",
+        r.my_rank, r.missing_rank, r.reported_by);
+  if ((differing & kMarkOfHandle) != 0)
+    return fmt::format(
+        "rank {}: of rank {} and rank {} only rank {} gave {} a handle; all ranks must give the handle that the same "
+        "dispatch left them. The exchange is over on all ranks. Make a new one.",
+        r.my_rank, r.missing_rank, r.reported_by, (mark & kMarkOfHandle) != 0 ? r.missing_rank : r.reported_by,
+        to_string(r.operation));
+  return {};
+}
+
 // GPUs know whose routing each handle holds.
 static std::string describe_other_handle(const WaitRecord& r) {
   const OtherHandle other = OtherHandle::of(r.epoch_wanted, r.missing_rank);
-  if (other.operation == Operation::combine && (other.mark ^ other.mine) == kMarkOfExact)
-    return fmt::format(
-        "rank {}: rank {} and rank {} gave combine the same handle, and one of them said that its reduction is exact; "
-        "all ranks must say the same. The exchange is over on all ranks. Make a new one.",
-        r.my_rank, r.missing_rank, r.reported_by);
+  if (const std::string text = describe_other_call(r, other.mark, other.mine); !text.empty()) return text;
   const auto routing_of = [&](std::uint32_t mark) {
     return (other.operation == Operation::combine ? mark & ~kMarkOfExact : mark) >> 1;
   };
@@ -61,6 +74,22 @@ static std::string describe_other_handle(const WaitRecord& r) {
       "one.",
       r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by, routing_of(other.mark), r.reported_by,
       routing_of(other.mine));
+}
+
+// A CPU rank that compares has the words of both. One that is told of it knows no more than whose they are.
+static std::string describe_call_of_cpus(const WaitRecord& r) {
+  const bool compared = r.reported_by == r.my_rank;
+  std::string text;
+  if (compared)
+    text = describe_other_call(r, static_cast<std::uint32_t>(r.epoch_seen & 0xFFFFu),
+                               static_cast<std::uint32_t>(r.epoch_wanted & 0xFFFFu));
+  if (!text.empty()) return text;
+  return fmt::format(
+      "rank {}: rank {} gave {} a handle of another dispatch than rank {} did{}, or only one of them gave a handle; "
+      "all ranks must give the handle that the same dispatch left them. The exchange is over on all ranks. Make a "
+      "new one.",
+      r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by,
+      r.operation == Operation::dispatch ? ", or took another format" : ", or said another reduction");
 }
 
 std::string describe(const WaitRecord& r, const std::string& reason) {
@@ -74,13 +103,7 @@ std::string describe(const WaitRecord& r, const std::string& reason) {
         "rank {}: rank {} gave {} bytes that are no handle of its own for this call. The exchange is over on all "
         "ranks. Make a new one.",
         r.my_rank, r.missing_rank, to_string(r.operation));
-  if (r.phase == Phase::handle)
-    return fmt::format(
-        "rank {}: rank {} gave {} a handle of another dispatch than rank {} did{}, or only one of them gave a handle; "
-        "all ranks must give the handle that the same dispatch left them. The exchange is over on all ranks. Make a "
-        "new one.",
-        r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by,
-        r.operation == Operation::dispatch ? ", or took another format" : ", or said another reduction");
+  if (r.phase == Phase::handle) return describe_call_of_cpus(r);
   const bool is_own = r.missing_rank == r.my_rank && r.reported_by == r.my_rank;
   if (is_own && r.phase != Phase::none)
     return fmt::format(

@@ -25,7 +25,8 @@ inline constexpr Epoch kRelayed = Epoch{1} << 15;
 // This rank destroyed its exchange. Such a word ends the waits for what the rank never sent, and no others: so it need
 // not come after the rank's puts.
 inline constexpr Epoch kLeft = Epoch{1} << 14;
-// This rank did not wait. The rank that it names gave a handle of another dispatch, or only one of the two gave one.
+// This rank did not wait. The rank that it names gave a handle of another dispatch, or only one of the two gave one, or
+// another reduction.
 inline constexpr Epoch kOtherRouting = Epoch{1} << 13;
 // The rank's caller aborted the world.
 inline constexpr Epoch kAborts = Epoch{1} << 12;

@@ -1,6 +1,6 @@
-// Call words: what a rank tells all others when it begins a call that is given a handle: number of the call << 16 |
-// mark of its routing. Waits compare the numbers. A rank whose wait lasts, or has ended, compares the mark with its own
-// (I22).
+// Call words: what a rank tells all others when it begins a told call (I22), one that is given a handle or a combine
+// that chooses its reduction: number of the call << 16 | mark of its routing. Waits compare the numbers. A rank whose
+// wait lasts, or has ended, compares the mark with its own (I22).
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,16 @@
 
 namespace ferry {
 
+inline constexpr std::uint32_t kMarkOfHandle = 1u;
 // The mark of a routing: 16 bits that tell it from routings of other calls. `replays`: the routing comes from a handle
-// that the call was given. A call without a handle has another mark, which no word carries.
+// that the call was given. A call without a handle has another mark. A word carries it where combines choose their
+// reduction; other calls without a handle write no word.
 FERRY_HD constexpr std::uint32_t routing_mark(Epoch routing, bool replays) {
-  return (static_cast<std::uint32_t>(routing) << 1 | (replays ? 1u : 0u)) & 0xFFFFu;
+  return (static_cast<std::uint32_t>(routing) << 1 | (replays ? kMarkOfHandle : 0u)) & 0xFFFFu;
 }
 // Changes the mark of a dispatch with a handle: ranks that take different formats are told apart, too.
 constexpr std::uint32_t mark_of_format(int format) { return static_cast<std::uint32_t>(format) << 12; }
-// The same for a combine with a handle that is exact, on an exchange whose combines choose.
+// The same for a combine that is exact, on an exchange whose combines choose.
 inline constexpr std::uint32_t kMarkOfExact = 0x8000u;
 FERRY_HD constexpr Epoch call_word(Epoch number, std::uint32_t mark) { return number << 16 | mark; }
 FERRY_HD constexpr Epoch number_of_call(Epoch word) { return word >> 16; }

@@ -44,7 +44,7 @@ class HeapMap {
     kRouted,           // [source][part] word: that part of the table is there; on CPUs header and counts, too
     kDispatching,      // [peer] call word (call_word.h): peer has begun this replay, and ended all before it (I1)
     kSummed,           // [peer] word: peer has read all results of the combines before this one (I8)
-    kCombining,        // [peer] call word: peer has begun this combine with a handle; only compared, not waited for
+    kCombining,        // [peer] call word: peer has begun this told combine; only compared, not waited for
     kAborted,          // [peer] abort word (abort_word.h)
     kResults,          // [token][j or k] result; where they are packed (I9): rank by rank
     kResultArrived,    // [token][j or k] word: the result is there; packed as kResults

@@ -1,6 +1,6 @@
-// OtherHandle: a rank of GPUs gave its call a handle of another dispatch than this rank gave (I22). Each says in call
-// words (call_word.h) which routing it gave, and an abort word with kOtherRouting names the other rank. In place of an
-// epoch that word says:
+// OtherHandle: a rank of GPUs gave its call a handle of another dispatch than this rank gave, or another reduction
+// (I22). Each says in call words (call_word.h) what it gave, and an abort word with kOtherRouting names the other rank.
+// In place of an epoch that word says:
 //
 //   bits      of abort_word's epoch
 //   32        1: a dispatch, 0: a combine
@@ -34,7 +34,7 @@ struct OtherHandle {
 // WaitRecord::epoch_seen, where epoch_wanted is OtherHandle::bits().
 inline constexpr Epoch kSeenAnotherHandle = ~Epoch{0};
 
-// What a rank said of its newest dispatch and of its newest combine with a handle. 0: it had none.
+// What a rank said of its newest told dispatch and of its newest told combine. 0: it had none.
 struct CallWords {
   Epoch dispatching = 0;
   Epoch combining = 0;

@@ -2,6 +2,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "conformance/cases/cases.h"
@@ -224,27 +225,40 @@ void refused(const Target& target) {
   }
 }
 
-// I22: with a handle, ranks that say different things are told so. A token has one expert: of more, two ranks would
-// write to one slot (I14), which sanitizers tell of.
-void that_differ(const Target& target) {
+// In what rank 0 differs from the others. given_up: in the reduction of a combine that the next dispatch gives up.
+enum class Differs { reduction_of_handle, reduction, given_up, has_handle };
+
+// I22: ranks that say different things are told so, with a handle and without. A token has one expert: of more, two
+// ranks would write to one slot (I14), which sanitizers tell of.
+void that_differ(const Target& target, Differs how) {
   ScenarioSettings settings = settings_for("bf16", 71, "uniform");
   settings.shape.top_k = 1;
   const Scenario scenario = make_scenario(settings);
-  on_ranks(target, kShape.ranks, "reductions that differ", [&](World& world) {
+  on_ranks(target, kShape.ranks, "combines that differ", [&](World& world) {
     if (!world.capabilities().handles) throw Skipped("the exchanges of this world have no handles");
     Exchange exchange(world, settings.shape, settings.options);
     HandleMemory handle(exchange);
     RankRound round(scenario, world.rank());
     round.out.handle = handle.tensor();
     exchange.dispatch(round.in, round.out);
-    exchange.combine(combine_input_with(round, handle), round.combine_out);
+    exchange.combine(round.combine_in, round.combine_out);
     round.check_tokens();
+    exchange.dispatch(round.in, round.out);
+    const bool is_first = world.rank() == 0;
+    const bool gives_handle = how == Differs::reduction_of_handle || (how == Differs::has_handle && is_first);
+    CombineInput in = gives_handle ? combine_input_with(round, handle) : round.combine_in;
+    in.topk_weights = {};
+    in.reduction = how != Differs::has_handle && is_first ? Reduction::exact : Reduction::by_rank;
+    // Who hears of it in the dispatch does not hear which call it was.
+    std::vector<std::string> said{"all ranks must"};
+    if (how != Differs::given_up) said = {"combine", how == Differs::has_handle ? "handle" : "reduction"};
     world.barrier();  // no rank may be told of the call below in one of these
-    expect_error(world.rank(), "reductions that differ", ErrorKind::invalid_argument, {"combine", "reduction"}, [&] {
-      CombineInput in = combine_input_with(round, handle);
-      in.topk_weights = {};
-      in.reduction = world.rank() == 0 ? Reduction::exact : Reduction::by_rank;
-      exchange.combine(in, round.combine_out);
+    expect_error(world.rank(), "combines that differ", ErrorKind::invalid_argument, said, [&] {
+      exchange.combine_async(in);
+      if (how == Differs::given_up)
+        exchange.dispatch(round.in, round.out);
+      else
+        exchange.combine_wait(round.combine_out);
       check_until_told(exchange);
     });
   });
@@ -265,7 +279,13 @@ void add_reduction_cases(Cases& cases) {
   cases.push_back(
       {"reductions/by_source", "rows by_source on an exchange whose other rows are exact", true, by_source});
   cases.push_back({"reductions/refused", "what a combine may not say of its reduction", true, refused});
-  cases.push_back({"reductions/differ", "ranks that combine one handle in different ways", true, that_differ});
+  for (const auto& [name, description, how] :
+       {std::tuple{"differ", "ranks that combine one handle in different ways", Differs::reduction_of_handle},
+        {"differ_without_handle", "ranks that combine one dispatch in different ways", Differs::reduction},
+        {"differ_and_give_up", "the same in a combine that is given up", Differs::given_up},
+        {"one_has_a_handle", "ranks of which one gives a combine a handle", Differs::has_handle}})
+    cases.push_back({std::string("reductions/") + name, description, true,
+                     [how = how](const Target& target) { that_differ(target, how); }});
 }
 
 }  // namespace ferry::conformance

@@ -10,6 +10,7 @@ namespace ferry::cuda {
 LeftRouting::LeftRouting(const ExchangeState& state, const Shape& shape, const ExchangeOptions& options)
     : state_(state),
       header_(handle_header(state.rank(), shape, options, {})),
+      combines_choose_(options.reduction == Reduction::either),
       combined_rows_(state.memory()->as<HandleRow>(state.places().combined_rows)),
       fitting_starts_(row_starts_at(state.plan(), state.memory()->as<std::uint32_t>(state.places().fitting_starts))) {}
 
@@ -31,12 +32,14 @@ HandleCheck LeftRouting::handle_check(Operation operation, const Ticket& ticket)
 
 HandleCheck LeftRouting::combine_check(const Ticket& ticket, const CombineArgs& args) const {
   HandleCheck check = handle_check(Operation::combine, ticket);
-  check.chose_exact = args.exact && !state_.plan().exact;
+  check.chooses = combines_choose_;
+  check.chose_exact = args.exact && combines_choose_;
   return check;
 }
 
-void LeftRouting::launch_begin(const HandleCheck& check, const CombineOrder::Start& start) const {
-  auto params = state_.params_of<HandleCallParams>(state_.masks().newest());
+void LeftRouting::launch_begin(const HandleCheck& check, const CombineOrder::Start& start,
+                               const std::uint8_t* masked) const {
+  auto params = state_.params_of<HandleCallParams>(masked);
   params.check = check;
   params.number = start.number;
   params.waits = start.waits;
@@ -50,7 +53,7 @@ HandleCheck LeftRouting::route_again(const Ticket& ticket, DispatchArgs& args) c
   const Plan& plan = state_.plan();
   HandleCheck check = handle_check(Operation::dispatch, ticket);
   if (const std::uint8_t* masked = state_.masks().newest_of_replays(); masked != nullptr) {
-    launch_begin(check, {});
+    launch_begin(check, {}, state_.masks().newest());
     check = {};
     auto params = state_.local_params_of<StandInParams>(masked);
     params.tag = state_.links().tag;
@@ -113,14 +116,14 @@ CombineBasis LeftRouting::begin_combine(const Ticket& ticket, const CombineArgs&
   if (check.wants_order)
     check.wanted.order =
         static_cast<std::int32_t>(args.has_row_weights_of_k ? RowOrder::by_source : RowOrder::by_expert);
-  launch_begin(check, start);
+  launch_begin(check, start, combine_mask_);
   if (ticket.handle != nullptr && basis.may_lack_rows)
     fit_rows(kept_routing_at(state_.plan(), ticket.handle), basis.arrived);
   return basis;
 }
 
 CombineBasis LeftRouting::end_combine(const Ticket& ticket, const CombineArgs& sent) const {
-  if (ticket.handle != nullptr) launch_begin(combine_check(ticket, sent), {});
+  if (ticket.handle != nullptr) launch_begin(combine_check(ticket, sent), {}, state_.masks().newest());
   return basis_of(ticket, sent);
 }
 

@@ -1,5 +1,5 @@
 // LeftRouting: the routing that a dispatch leaves for combines and replays: on the device until the next dispatch, and
-// in handles. It launches what goes ahead of a call with a handle, and of a combine that may not follow its dispatch at
+// in handles. It launches what goes ahead of a told call (I22), and of a combine that may not follow its dispatch at
 // once; and what heeds rows that had no room.
 #pragma once
 
@@ -20,6 +20,8 @@ class LeftRouting {
   // Behind a dispatch.
   void leave(const Ticket& ticket, const RowsOut& out);
 
+  // Whether a combine tells the other ranks which handle or reduction it was given (I22).
+  bool is_told(const Ticket& ticket) const { return ticket.handle != nullptr || combines_choose_; }
   // Ahead of a combine, or of its first half; and of its second half.
   CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args, const CombineOrder::Start& start);
   CombineBasis end_combine(const Ticket& ticket, const CombineArgs& sent) const;
@@ -29,7 +31,7 @@ class LeftRouting {
  private:
   HandleHeader header_of(const Ticket& ticket) const;
   HandleCheck handle_check(Operation operation, const Ticket& ticket) const;
-  void launch_begin(const HandleCheck& check, const CombineOrder::Start& start) const;
+  void launch_begin(const HandleCheck& check, const CombineOrder::Start& start, const std::uint8_t* masked) const;
   HandleCheck combine_check(const Ticket& ticket, const CombineArgs& args) const;
   CombineBasis basis_of(const Ticket& ticket, const CombineArgs& args) const;
   bool may_lack_rows(const Ticket& ticket) const;
@@ -38,6 +40,7 @@ class LeftRouting {
 
   const ExchangeState& state_;
   HandleHeader header_;               // of a handle, but for what its dispatch was
+  bool combines_choose_;              // which reduction they are (Reduction::either)
   HandleRow* combined_rows_;          // as ExchangeState::arrived: with late weights, or those of a handle that fit
   RowStartsToFill fitting_starts_;    // of the handle of the newest combine that may lack rows
   bool may_have_overflowed_ = false;  // rows of the newest dispatch

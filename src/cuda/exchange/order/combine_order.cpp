@@ -17,15 +17,16 @@ void CombineOrder::begin_dispatch(CaptureId capture, bool is_half) {
 
 // I8: a complete dispatch has seen every rank begin it, after the combines before. If the last call was not a complete
 // dispatch, or a graph may have been replayed since, combine asks every rank.
-// A combine with a handle always has a number of its own. One without a handle has the number of its dispatch, unless
-// another combine came between. All ranks find the same number, whether or not they captured the call. A rank that uses
-// the number of its dispatch must not ask: the other ranks may not answer.
-CombineOrder::Start CombineOrder::next_combine(CaptureId capture, bool is_kept) const {
+// A combine that is told to the other ranks always has a number of its own. Another one has the number of its dispatch,
+// unless another combine came between. All ranks find the same number, whether or not they captured the call. A rank
+// that uses the number of its dispatch must not ask: the other ranks may not answer.
+CombineOrder::Start CombineOrder::next_combine(CaptureId capture, bool is_told, bool is_kept) const {
   const bool is_in_capture_of_dispatch = capture != kNoCapture && capture == dispatch_capture_;
   const bool sees_all = is_in_capture_of_dispatch || !(was_captured_ || capture != kNoCapture);
   if (is_kept) return {CombineNumber::own, has_combined_ || dispatch_is_half_ || !sees_all};
   if (has_combined_) return {CombineNumber::own, true};
   const bool may_follow_another = capture == kNoCapture ? kept_was_captured_ : !is_in_capture_of_dispatch;
+  if (is_told) return {CombineNumber::own, may_follow_another};
   if (may_follow_another) return {CombineNumber::found, true};
   return {};
 }

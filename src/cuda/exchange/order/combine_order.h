@@ -35,11 +35,14 @@ class CombineOrder {
   // `refused`: the number of that dispatch; 0: it was captured, and the host does not know what came after it.
   DoneNothing give_up_since(std::uint32_t refused);
 
+  // A combine began since the newest dispatch began, or was half done then.
+  bool has_combined() const { return has_combined_; }
   bool was_captured() const { return was_captured_; }                             // some dispatch or combine
   bool dispatch_was_captured() const { return dispatch_capture_ != kNoCapture; }  // the newest one
 
-  // How the next combine begins. `is_kept`: it is given a handle.
-  Start next_combine(CaptureId capture, bool is_kept) const;
+  // How the next combine begins. `is_told`: it tells the other ranks what it was given (LeftRouting::is_told).
+  // `is_kept`: that is a handle.
+  Start next_combine(CaptureId capture, bool is_told, bool is_kept) const;
   // That combine, or its first half, was enqueued; and its second half.
   void begin_combine(CaptureId capture, bool is_kept, bool is_half);
   void end_combine() { combine_is_half_ = false; }
@@ -51,8 +54,8 @@ class CombineOrder {
   bool dispatch_is_half_ = false;
   bool combine_is_half_ = false;    // of one with a handle
   std::uint32_t half_follows_ = 0;  // dispatches_ when it began, less one that was half done
-  bool has_combined_ = false;       // a combine began since the newest dispatch began, or was half done then
-  bool was_captured_ = false;       // some dispatch or combine
+  bool has_combined_ = false;
+  bool was_captured_ = false;  // some dispatch or combine
   bool kept_was_captured_ = false;
 };
 

@@ -1,6 +1,6 @@
-// Finds a rank that gave its newest call another handle than this rank gave, as a host reads it (I22). The call words
-// lie in device memory, and peers may still write to them. So the copy is on a stream of its own that waits for no
-// kernel.
+// Finds a rank that gave its newest call another handle or reduction than this rank gave, as a host reads it (I22). The
+// call words lie in device memory, and peers may still write to them. So the copy is on a stream of its own that waits
+// for no kernel.
 #pragma once
 
 #include "cuda/exchange/plan/round_masks.h"

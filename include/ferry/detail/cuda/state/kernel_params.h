@@ -31,13 +31,14 @@ struct StatsWords {
   DeviceWord<std::uint64_t>* received = nullptr;
 };
 
-// What a kernel checks of a call that is given a handle (kernels/handles/handle_check.cuh).
+// What a kernel checks of a told call (I22) before the call moves anything (kernels/handles/handle_check.cuh).
 struct HandleCheck {
-  const std::byte* handle = nullptr;  // null: there is nothing to check
+  const std::byte* handle = nullptr;  // null: there is none to check
   HandleHeader wanted;                // what it must say; num_tokens -1: any
   Operation operation = Operation::none;
   bool wants_order = false;       // of a combine: its rows must be by_source, or must not be, as `wanted` says
   bool gives_weights = false;     // a combine by_rank gives weights, which its handle's dispatch must not have had
+  bool chooses = false;           // of a combine: its reduction, so it is told without a handle, too
   bool chose_exact = false;       // of a combine: it sends each row, where others may send sums
   bool may_lack_rows = false;     // kernels behind this one heed HandleHeader::row_room
   bool may_be_by_counts = false;  // and HandleHeader::by_counts

@@ -1,7 +1,7 @@
 // A kernel of one warp before a combine that is given a handle, and before a dispatch whose own kernel does not check
 // its handle (DispatchParams::replay). It checks what the handle's header says, tells all ranks whose routing it holds,
-// and compares what they said (I22). Before a combine that may not follow its dispatch at once it also takes the number
-// of the combine, and waits until every rank has summed the combines before (I8).
+// and compares what they said (I22). Before a combine that may not follow its dispatch at once, or chooses its
+// reduction, it also takes the number of the combine, and waits until every rank has summed the combines before (I8).
 #pragma once
 
 #include <cstdint>
@@ -44,10 +44,10 @@ __device__ inline bool is_second_half(const HandleCallParams& p, DeviceState& st
   return false;
 }
 
-// I22: what this rank says of the call that begins; nothing where it has no handle, or is the second half of one.
+// I22: what this rank says of the call that begins; nothing where ranks cannot differ, or of a second half.
 __device__ inline CallWords words_of_call(const HandleCallParams& p, const CallNumbers& now, Epoch routing) {
   const HandleCheck& c = p.check;
-  if (c.handle == nullptr) return {};
+  if (c.handle == nullptr && !c.chooses) return {};
   if (c.operation == Operation::dispatch) return words_of_call(c, now.dispatched + 1, routing);
   if (p.number == CombineNumber::of_dispatch) return {};
   return words_of_call(c, now.dispatched + now.extra + 1, routing);
@@ -92,9 +92,11 @@ __global__ void __launch_bounds__(kBeginHandleThreads) begin_handle_kernel(const
   const Epoch refused = load_relaxed(state.refused);
   const CallNumbers now = {load_relaxed(state.dispatched), load_relaxed(state.extra), load_relaxed(state.extra_after)};
   const CallComparison calls(p.links, lane);
-  if (failed != 0 || (refused == now.dispatched && !is_second_half(p, state, lane))) return;
+  // All lanes have loaded before one of them ends the exchange below.
+  const bool stops = failed != 0 || (refused == now.dispatched && !is_second_half(p, state, lane));
+  if (__any_sync(kAllLanes, stops) != 0) return;
   if (c.handle != nullptr && !is_good_handle<F>(c, p.plan, p.links, header, older_mask)) return;
-  const CallWords next = words_of_call(p, now, header.routing);
+  const CallWords next = words_of_call(p, now, c.handle != nullptr ? header.routing : now.dispatched);
   if (__all_sync(kAllLanes, !F::Waits::end_for_other_handle(p.links, calls.with(next))) == 0) return;
   say_call<F>(p.plan, p.links, next, lane);
   if (p.number == CombineNumber::of_dispatch) return;

@@ -1,5 +1,5 @@
-// What a kernel checks of a call with a handle before the call moves anything: that the handle is of this exchange,
-// shape and mask (I17), and that every rank gave the handle of the same dispatch (I22).
+// What a kernel checks of a told call before the call moves anything: that its handle is of this exchange, shape and
+// mask (I17), and that every rank gave the handle of the same dispatch, and the same reduction (I22).
 #pragma once
 
 #include <cstddef>
@@ -64,9 +64,11 @@ __device__ inline bool has_older_mask(const HandleCheck& c, const Plan& plan, in
   return older;
 }
 
-// I22: what this rank says of the call of that number that begins now.
+// I22: what this rank says of the call of that number that begins now. `routing`: of its handle, or of the newest
+// dispatch.
 __device__ inline CallWords words_of_call(const HandleCheck& c, Epoch number, Epoch routing) {
-  const Epoch word = call_word(number, routing_mark(routing, true) ^ (c.chose_exact ? kMarkOfExact : 0));
+  const std::uint32_t mark = routing_mark(routing, c.handle != nullptr) ^ (c.chose_exact ? kMarkOfExact : 0);
+  const Epoch word = call_word(number, mark);
   return c.operation == Operation::dispatch ? CallWords{word, 0} : CallWords{0, word};
 }
 // Nothing waits for the word, so it needs no order. A warp calls it.
