@@ -22,14 +22,21 @@ class Half:
         self._wait: Callable[[Any], None] | None = wait
         self._read = read  # by the kernels of the second half
         self._event: Any = None
+        self._error: BaseException | None = None  # of the second half
 
     def finish(self, streams: Any) -> None:
         """Enqueues the second half on the current stream; once, whoever asks first."""
         with streams.call():
+            if self._error is not None:
+                raise self._error
             if self._wait is not None:
                 wait, self._wait = self._wait, None
                 stream: Any = torch.cuda.current_stream() if streams.device.type == "cuda" else None
-                wait(stream)
+                try:
+                    wait(stream)
+                except BaseException as error:
+                    self._error = error  # whoever asks again is told again: what it was to fill is not there
+                    raise
                 for tensor in self._read if stream is not None else ():
                     if isinstance(tensor, torch.Tensor):
                         tensor.record_stream(stream)
@@ -114,7 +121,7 @@ class LowLatency:
         handle = LowLatencyHandle.of(routing, padded.src_info, padded.counts, padded.source_starts)
         half = None
         if halved:
-            exchange.dispatch_async(**given)
+            self._noting(lambda: exchange.dispatch_async(**given))
             half = Half(lambda stream: self._noting(lambda: exchange.dispatch_wait(outputs, stream=stream)),
                         tuple(outputs.values()))
             self._halves[id(exchange), "dispatch"] = half
@@ -139,7 +146,7 @@ class LowLatency:
         if not halved:
             self._noting(lambda: exchange.combine(**given, **taken))
             return sums, None
-        exchange.combine_async(**given)
+        self._noting(lambda: exchange.combine_async(**given))
         half = Half(lambda stream: self._noting(lambda: exchange.combine_wait(**taken, stream=stream)),
                     (*taken.values(), *given.values()))
         self._halves[id(exchange), "combine"] = half

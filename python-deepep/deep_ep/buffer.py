@@ -167,10 +167,12 @@ class Buffer:
         the rest is None. num_worst_tokens > 0: that many rows, the host waits for nothing, and the list is empty.
         """
         refuse_unknown("dispatch", more)
-        kind, blocks = Kind(x), self._most_blocks(config)
+        blocks = self._most_blocks(config)
         call = self._call(previous_event, async_finish, allocate_on_comm_stream)
-        read = (kind.tokens, kind.scales, topk_idx, topk_weights, is_token_in_rank)
+        given = x if isinstance(x, tuple) else (x,)
         with call:
+            kind = Kind(x)  # it may copy scales, on the stream of the call
+            read = (*given, kind.tokens, kind.scales, topk_idx, topk_weights, is_token_in_rank)
             if handle is not None:
                 if topk_idx is not None or topk_weights is not None:
                     raise ValueError("topk_idx or topk_weights is given with a handle, which has them; leave them out")

@@ -130,7 +130,6 @@ class ElasticBuffer:
         of their own if given.
         """
         refuse_unknown("dispatch", more)
-        kind = Kind(x)
         old = None if handle is None else handle_of(handle)
         if old is None and (topk_idx is None or num_experts is None):
             raise ValueError("topk_idx or num_experts is None without a handle; both say where tokens go")
@@ -143,8 +142,9 @@ class ElasticBuffer:
                           allocate_on_comm_stream)
         wanted = {"cumulative_counts": cumulative_local_expert_recv_stats}
         extra = {name: tensor for name, tensor in wanted.items() if tensor is not None}
-        padding = do_expand and do_zero_padding
+        padding, given = do_expand and do_zero_padding, x if isinstance(x, tuple) else (x,)
         with call:
+            kind = Kind(x)  # it may copy scales, on the stream of the call
             if old is not None:
                 ids, family = old.topk_idx, old.routing.family
             else:
@@ -162,7 +162,8 @@ class ElasticBuffer:
                 kept = ids.clone() if do_handle_copy else ids
                 left = EPHandle(step.routing, step.outputs, do_expand=do_expand, num_sms=num_sms, topk_idx=kept,
                                 numbers=numbers)
-            event = call.event(kind.tokens, kind.scales, topk_idx, topk_weights, *extra.values())
+            replayed = () if old is None else (old.routing.data, old.topk_idx)
+            event = call.event(*given, kind.tokens, kind.scales, topk_idx, topk_weights, *replayed, *extra.values())
         return step.found, step.outputs.get("row_topk_ids"), step.weights, left, event
 
     def combine(self, x: torch.Tensor, handle: Any, topk_weights: torch.Tensor | None = None,
@@ -185,7 +186,7 @@ class ElasticBuffer:
                           allocate_on_comm_stream)
         with call:
             sums, weights = self._combine(call, x, old, topk_weights, given, self._most_blocks(num_sms or old.num_sms))
-            event = call.event(x, topk_weights, *given, old.routing.data)
+            event = call.event(x, topk_weights, *given, old.routing.data, old.row_topk_ids)
         return sums, weights, event
 
     # ---- what the calls share

@@ -184,6 +184,47 @@ def test_a_rank_that_does_not_come_is_masked() -> None:
     on_threads(3, body)
 
 
+def test_a_rank_whose_hook_is_never_called_is_masked() -> None:
+    """The first half of the next call may find it."""
+    def body(group: Any, rank: int, ranks: int) -> None:
+        case, status = Case(ranks, seed=1), torch.zeros(ranks, dtype=torch.int32)
+        buffer = deep_ep.Buffer(group, low_latency_mode=True, enable_shrink=True)
+        buffer._ranks.deadline = 1.0
+        x, ids, weights = case.inputs(rank)
+        found, _, handle, _, _ = buffer.low_latency_dispatch(x, ids, case.tokens, case.experts, use_fp8=False)
+        given = (found.clone(), ids, weights, handle)
+        _, _, hook = buffer.low_latency_combine(*given, return_recv_hook=True)
+        if rank == 1:
+            return
+        hook()
+        with pytest.raises(ferry.PeerMissing) as error:
+            buffer.low_latency_combine(*given, return_recv_hook=True)[2]()
+        assert error.value.rank == 1
+        buffer.low_latency_query_mask_buffer(status)
+        assert status.tolist() == [0, 1, 0]
+        step(buffer, case, [0, 2])
+
+    on_threads(3, body)
+
+
+def test_a_hook_that_raised_raises_again() -> None:
+    def body(group: Any, rank: int, ranks: int) -> None:
+        case = Case(ranks, seed=1)
+        buffer = deep_ep.Buffer(group, low_latency_mode=True, enable_shrink=True)
+        buffer._ranks.deadline = 1.0
+        x, ids, weights = case.inputs(rank)
+        found, _, handle, _, _ = buffer.low_latency_dispatch(x, ids, case.tokens, case.experts, use_fp8=False)
+        if rank == 1:
+            return
+        _, _, hook = buffer.low_latency_combine(found.clone(), ids, weights, handle, return_recv_hook=True)
+        for _ in range(2):
+            with pytest.raises(ferry.PeerMissing) as error:
+                hook()
+            assert error.value.rank == 1
+
+    on_threads(3, body)
+
+
 def test_what_callers_ask_before_they_begin() -> None:
     assert deep_ep.topk_idx_t == torch.int64
     assert deep_ep.Buffer.is_sm90_compiled()

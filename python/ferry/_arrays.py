@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Sequence
 
 import numpy as np
@@ -73,8 +74,11 @@ def gpu_of(array: Array) -> str | None:
 
 def on_host(array: Array, stream: int = 0) -> np.ndarray[Any, Any]:
     """The array as numpy's. One on a GPU is copied, in the order of the stream, which the host waits for."""
-    if gpu_of(array) is None:
-        return np.asarray(array)
-    copy = np.asarray(_ferry.to_host(array, stream))
     is_bf16 = "bfloat16" in str(getattr(array, "dtype", ""))
-    return copy.view(bf16()) if is_bf16 else copy
+    if gpu_of(array) is not None:
+        copy = np.asarray(_ferry.to_host(array, stream))
+        return copy.view(bf16()) if is_bf16 else copy
+    if is_bf16 and not isinstance(array, np.ndarray) and hasattr(array, "untyped_storage"):  # torch's, which numpy refuses
+        codes: Any = array
+        return np.asarray(codes.view(sys.modules["torch"].int16)).view(bf16())
+    return np.asarray(array)

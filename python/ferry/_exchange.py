@@ -10,7 +10,7 @@ from . import _ferry, _frameworks
 from ._arguments import function, names_in, several, text, whole_number
 from ._arrays import Array, empty
 from ._arrivals import Arrivals, Handle
-from ._errors import InvalidArgument, OutOfOrder
+from ._errors import InvalidArgument
 from ._hooks import Epilogue
 from ._inputs import (Begin, Call, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces, sums_to_fill,
                       to_fill)
@@ -199,7 +199,7 @@ class Exchange:
         number = self._same(stream)
         if outputs is None:
             _, order, stride, format = self._begun
-            asks = row_capacity is None and self._formats.asks(order, names_in("extra", extra))
+            asks = row_capacity is None and self._formats.asks(order, extra := names_in("extra", extra))
             room = self.wait_for_counts(deadline=deadline, stream=number) if asks else row_capacity
             outputs = self.allocate_outputs(room, row_order=order, expert_stride=stride, extra=extra, stream=number,
                                             format=format)
@@ -354,8 +354,8 @@ class Exchange:
         begun, self._begun = self._begun, begins  # outputs that are too small leave it begun
         try:
             self._core.dispatch(inputs, to_fill(outputs, zero_padding), call)
-        except OutOfOrder:
-            self._begun = begun
+        except BaseException as error:
+            self._begun = begins if isinstance(error, InvalidArgument) else begun
             raise
         return self._arrivals(outputs, call[1])
 

@@ -159,7 +159,10 @@ class World:
     def __enter__(self) -> World:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
+        if error is not None:
+            with contextlib.suppress(Closed):
+                self.abort(_reason_of(error), error.rank if isinstance(error, PeerMissing) else -1)
         self.close()
 
     def __reduce__(self) -> NoReturn:
@@ -167,6 +170,15 @@ class World:
 
     def __repr__(self) -> str:
         return "<ferry.World, closed>" if self.closed else f"<ferry.World of {self.kind}, rank {self.rank} of {self.size}>"
+
+
+def _reason_of(error: BaseException) -> str:
+    """What the other ranks are told, in characters that travel."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:  # pylint: disable=broad-except
+        text = type(error).__name__
+    return text.encode("utf-8", "replace").decode()
 
 
 def make_thread_worlds(ranks: int) -> list[World]:
@@ -238,7 +250,8 @@ def run_worlds(worlds: Sequence[World], body: Callable[[World], T]) -> list[T]:
             results[place] = body(world)
         except BaseException as error:  # pylint: disable=broad-except
             errors.append(error)
-            world.abort(f"{type(error).__name__}: {error}", error.rank if isinstance(error, PeerMissing) else -1)
+            with contextlib.suppress(Closed):  # the body closed it, and has told the others if it raised in its scope
+                world.abort(_reason_of(error), error.rank if isinstance(error, PeerMissing) else -1)
         finally:
             finished.put(place)
 

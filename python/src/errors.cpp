@@ -1,6 +1,8 @@
 // Ferry's errors as the exceptions of ferry._errors, with what was waited for as attributes.
 #include <ferry/error.h>
 
+#include <cstring>
+
 #include "python/src/base/guard.h"
 #include "python/src/base/parts.h"
 
@@ -43,8 +45,13 @@ const char* name_of(Absence absence) {
   return "late";
 }
 
+// What another rank said may end within a character.
+nb::object decoded(const char* what) {
+  return nb::steal(PyUnicode_DecodeUTF8(what, static_cast<Py_ssize_t>(std::strlen(what)), "replace"));
+}
+
 nb::object exception_of(const char* name, const char* what) {
-  return nb::module_::import_("ferry._errors").attr(name)(what);
+  return nb::module_::import_("ferry._errors").attr(name)(decoded(what));
 }
 nb::object exception_of(const Error& error) { return exception_of(class_of(error.kind()), error.what()); }
 
@@ -66,7 +73,7 @@ void translate(const std::exception_ptr& thrown, void*) {
   } catch (const Aborted& error) {
     const nb::object exception = exception_of(error);
     describe_wait(exception, error.record());
-    exception.attr("reason") = error.reason().c_str();
+    exception.attr("reason") = decoded(error.reason().c_str());
     raise(exception);
   } catch (const PeerMissing& error) {
     const nb::object exception = exception_of(error);

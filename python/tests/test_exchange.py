@@ -302,3 +302,30 @@ def test_bf16_in_every_guise(run):
                 assert_sums(sums, layer, rank)
 
     run(2, body)
+
+
+def test_names_of_outputs_may_come_one_by_one(run):
+    layer = make_layer(2, 4, 2, 64, [3, 4])
+
+    def body(world):
+        with open_exchange(world, (layer, 4)) as exchange:
+            exchange.dispatch_async(layer.tokens[world.rank], layer.ids[world.rank], layer.weights[world.rank])
+            arrivals = exchange.dispatch_wait(extra=(name for name in ["handle", "counts"]))
+            assert arrivals.handle is not None and arrivals.counts is not None
+
+    run(2, body)
+
+
+def test_a_call_that_is_refused_changes_nothing_that_is_half_done():
+    layer = make_layer(2, 4, 2, 64, [3, 4])
+
+    def body(world):
+        rank = world.rank
+        with open_exchange(world, (layer, 4), row_orders=["by_expert", "by_source"]) as exchange:
+            exchange.dispatch_async(layer.tokens[rank], layer.ids[rank], layer.weights[rank], row_order="by_source")
+            with pytest.raises(TypeError):
+                exchange.dispatch(layer.tokens[rank].astype(np.int8), layer.ids[rank],
+                                  outputs=exchange.allocate_outputs())
+            assert exchange.dispatch_wait().row_topk_ids is not None
+
+    ferry.run_ranks(2, body)

@@ -198,10 +198,10 @@ def test_a_rank_that_ends_or_stops_is_named_and_the_others_go_on(when, sent):
             assert seconds < 30
 
 
-def abort_and_wait(rank, size, port):
+def abort_and_wait(rank, size, port, reason):
     with connect(port, rank, size) as world:
         if rank == VICTIM:
-            world.abort("out of patience")
+            world.abort(reason)
             return None
         with pytest.raises(ferry.Aborted) as raised:
             world.barrier(deadline=60)
@@ -209,8 +209,13 @@ def abort_and_wait(rank, size, port):
 
 
 def test_an_abort_reaches_other_processes():
-    assert run(3, abort_and_wait, free_port()) == [(VICTIM, "out of patience") if rank != VICTIM else None
-                                                   for rank in range(3)]
+    assert run(3, abort_and_wait, free_port(), "out of patience") == [
+        (VICTIM, "out of patience") if rank != VICTIM else None for rank in range(3)]
+
+
+def test_a_long_reason_of_an_abort_may_be_cut_within_a_character():
+    found = run(2, abort_and_wait, free_port(), "Fehler: " + "\u00fc" * 200 + "\u20ac" * 100)
+    assert found[1 - VICTIM][0] == VICTIM and found[1 - VICTIM][1].startswith("Fehler: \u00fc")
 
 
 def many_worlds(rank, size, port):

@@ -286,3 +286,20 @@ print({"torch", "ml_dtypes"} & set(sys.modules), "libcuda" in pathlib.Path("/pro
 def test_the_module_is_of_the_stable_abi():
     from ferry import _ferry
     assert _ferry.__file__.endswith(".abi3.so")
+
+
+@pytest.mark.parametrize("closes", ["in its scope", "when it ends"])
+def test_a_body_that_raises_in_the_scope_of_its_world_tells_the_others(closes):
+    began = time.monotonic()
+
+    def body(world):
+        if world.rank == 1:
+            if closes == "when it ends":
+                raise KeyError("m\u00fc\ud800ll")  # a lone surrogate travels to nobody
+            with world:
+                raise KeyError("mine")
+        world.barrier(deadline=60)
+
+    with pytest.raises(KeyError, match="mine|ll"):
+        ferry.run_ranks(2, body)
+    assert time.monotonic() - began < 50

@@ -76,9 +76,10 @@ class FerryPrepareAndFinalize(_vllm.FusedMoEPrepareAndFinalizeModular):  # type:
             a1 = a1 * topk_weights.to(a1.dtype)
         exchange = self._made()
         room = exchange.ranks * a1.shape[0] if _is_captured(exchange) else None
+        sized = {} if room is None else exchange.sized(room, "by_source")
         arrived = exchange.dispatch(
             a1.contiguous(), topk_ids.contiguous(), topk_weights.to(torch.float32).contiguous(), row_order="by_source",
-            row_capacity=room, extra=() if self._format == "bf16" else ("row_scales",))
+            row_capacity=room, extra=() if self._format == "bf16" else ("row_scales",), **sized)
         none_here = arrived.row_topk_ids < 0
         elsewhere = num_experts - 1 if exchange.first_expert == 0 else 0  # expert_map has -1 for it
         ids = (arrived.row_topk_ids + exchange.first_expert).masked_fill_(none_here, elsewhere)

@@ -65,10 +65,10 @@ def dispatch(exchange: Exchange, tokens: torch.Tensor, topk_ids: torch.Tensor,
                              rows, kind, codes)
     if topk_weights is None or not topk_weights.requires_grad:
         found = (found[0], found[1].detach(), *found[2:])
-    payload, scales = found[5:]
-    if payload.numel():
+    payload, scales = found[5].detach(), found[6].detach()  # they have no gradient
+    if codes and payload.dim() > 1:
         payload = codes_of(exchange.format.name, payload)
-    if scales.numel():
+    if codes and scales.dim() > 1:
         scales = scales_of(exchange.format.name, scales)
     return Rows(*found[:5], payload=payload, scales=scales, tokens=tokens.shape[0], row_order=row_order)
 

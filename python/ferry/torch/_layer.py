@@ -24,7 +24,8 @@ class TopKRouter(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(ids [n, K], weights float32 [n, K])"""
-        scores = torch.softmax(functional.linear(tokens.float(), self.linear.weight.float()), dim=-1)
+        with torch.autocast(tokens.device.type, enabled=False):  # it would take bfloat16, and with it other experts
+            scores = torch.softmax(functional.linear(tokens.float(), self.linear.weight.float()), dim=-1)
         weights, ids = torch.topk(scores, self.top_k, dim=-1)
         return ids, weights / weights.sum(-1, keepdim=True) if self.normalize else weights
 
@@ -75,13 +76,15 @@ class MoELayer(nn.Module):
         yield from (self.gate_up, self.down)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        flat = tokens.reshape(-1, self.exchange.hidden)
+        if tokens.dim() == 0 or tokens.shape[-1] != self.exchange.hidden:
+            raise InvalidArgument(f"tokens has shape {list(tokens.shape)}; it must be [..., {self.exchange.hidden}]")
+        flat, kind = tokens.reshape(-1, self.exchange.hidden), self.compute_dtype or self.gate_up.dtype
         ids, weights = self.router(flat)
-        arrived = dispatch(self.exchange, flat, ids, weights, rows=self.rows,
-                           dtype=self.compute_dtype or self.gate_up.dtype)
+        arrived = dispatch(self.exchange, flat, ids, weights, rows=self.rows, dtype=kind)
         sums = combine(self.exchange, self.experts(arrived), arrived, dtype=tokens.dtype)
         if self.shared_gate_up is not None and self.shared_down is not None:
-            sums = sums + self.shared_down(swiglu(self.shared_gate_up(flat)))
+            middle = swiglu(functional.linear(flat.to(kind), self.shared_gate_up.weight.to(kind)))
+            sums = sums + functional.linear(middle, self.shared_down.weight.to(kind)).to(sums.dtype)
         return sums.reshape(tokens.shape)
 
     def experts(self, arrived: Rows) -> torch.Tensor:

@@ -31,13 +31,14 @@ def dispatch(tokens: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.T
     with opened._on_device() as stream:
         clears = codes or _reads_padding(opened._base, tokens)
         outputs = _zeroed(opened._base, rows, row_order, extra, clears)
+        sized = {} if rows == EXACT else opened.sized(rows, row_order)
         found = opened._base.dispatch(tokens, topk_ids, topk_weights, row_order=row_order, outputs=outputs, extra=extra,
-                                      zero_padding=clears or row_order != "by_expert", **stream)
+                                      zero_padding=clears or row_order != "by_expert", **sized, **stream)
         values, empty = _values(found, dtype), tokens.new_empty(0, dtype=torch.uint8)
     by_source = row_order == "by_source"
     offsets = found.source_offsets if by_source else found.row_offsets
     payload, scales = empty, torch.empty_like(empty)
-    if codes and values.data_ptr() != found.payload.data_ptr():
+    if codes and not _values_are_codes(opened, dtype):
         payload = found.arrays["payload"]
     if codes and found.scales is not None:
         scales = found.arrays["scales"]
@@ -106,6 +107,11 @@ def _zeroed(exchange: plain.Exchange, rows: int, row_order: str, extra: tuple[st
     return outputs
 
 
+def _values_are_codes(opened: Exchange, dtype: torch.dtype) -> bool:
+    """Then an operator returns them once: none of its outputs is another one."""
+    return opened.format.name == "bf16" and dtype == torch.bfloat16
+
+
 def _values(found: Any, dtype: torch.dtype) -> torch.Tensor:
     """On a CPU, and of bf16, of a dispatch that cleared its padding: past the last row by_source something may lie."""
     if found._format.name == "bf16":
@@ -144,7 +150,8 @@ def _fake_codes(opened: Exchange, tokens: torch.Tensor, size: int, row_order: st
     layout, name = opened.layout, opened.format.name
     none = tokens.new_empty(0, dtype=torch.uint8)
     if name == "bf16":
-        return none if dtype == torch.bfloat16 else tokens.new_empty((size, opened.hidden), dtype=torch.bfloat16), none
+        is_none = _values_are_codes(opened, dtype)
+        return none if is_none else tokens.new_empty((size, opened.hidden), dtype=torch.bfloat16), none
     payload = tokens.new_empty((size, layout.payload_row_bytes), dtype=torch.uint8)
     specs = {spec.name: spec for spec in layout.dispatch_outputs(size, row_order, 0, False)}
     kind = torch.float32 if specs["scales"].dtype == "f32" else torch.uint8

@@ -63,8 +63,11 @@ nb::object plain_bits(nb::handle array, const char* of) {
   const nb::object dtype = nb::getattr(array, "dtype", nb::none());
   if (dtype.is_none() || !nb::hasattr(array, "view")) return nb::borrow(array);
   const std::string name = text_of(dtype);
-  if (name == "bfloat16") return array.attr("view")("uint16");
-  if (name.starts_with("float8_")) return array.attr("view")("uint8");
+  if (name == "bfloat16" || name.starts_with("float8_")) {
+    // Of numpy alone: another framework's view may be new memory, which nobody would keep.
+    if (!nb::hasattr(array, "__array_interface__")) return nb::borrow(array);
+    return array.attr("view")(name == "bfloat16" ? "uint16" : "uint8");
+  }
   if (!name.starts_with("torch.")) return nb::borrow(array);
   require_sign(array, of);
   nb::object plain = nb::cast<bool>(array.attr("requires_grad")) ? array.attr("detach")() : nb::borrow(array);

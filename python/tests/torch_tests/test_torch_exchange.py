@@ -270,3 +270,17 @@ def test_a_wrong_type_is_told_by_the_name_of_its_argument():
                 call()
 
     ferry.run_ranks(1, body)
+
+
+def test_memory_of_torch_in_an_exchange_of_numpy():
+    types = {"bf16": torch.bfloat16, "u8": torch.uint8, "u32": torch.uint32, "i32": torch.int32, "f32": torch.float32,
+             "i64": torch.int64}
+
+    def body(world):
+        with ferry.Exchange(world, experts=4, top_k=2, max_tokens=4, hidden=64,
+                            allocate=lambda name, shape, dtype: torch.empty(shape, dtype=types[dtype])) as exchange:
+            arrivals = exchange.dispatch(np.full((2, 64), 3, np.float32), np.array([[0, 2], [3, 1]], np.int32))
+            values = arrivals.values()
+            assert (np.asarray(values)[arrivals.has_token] == 3).all()
+
+    ferry.run_ranks(2, body)

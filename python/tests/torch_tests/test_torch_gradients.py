@@ -225,3 +225,23 @@ def test_codes_for_a_matmul_that_reads_them():
             assert arrived.payload.dtype == torch.bfloat16 and (arrived.payload.float() == arrived.values).all()
 
     ferry.run_ranks(3, body)
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp8_block128", "mxfp8"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_codes_are_those_of_the_format_where_no_row_comes(name, dtype):
+    """And they have no gradient."""
+    ids = torch.zeros((2, 1), dtype=torch.int64)  # an expert of rank 0
+
+    def body(world):
+        with open_exchange(world, top_k=1, format=name) as exchange:
+            tokens = torch.ones(2, 64, dtype=dtype, requires_grad=True)
+            found = ferry.torch.dispatch(exchange, tokens, ids, codes=True)
+            assert found.values.requires_grad and not found.payload.requires_grad and not found.scales.requires_grad
+            assert found.values.shape[1] == 64 and (len(found.values) > 0) == (world.rank == 0)
+            ferry.torch.combine(exchange, found.values, found)
+            of_values = name == "bf16" and dtype == torch.bfloat16  # then payload says nothing more
+            return None if of_values else (found.payload.dtype, found.payload.shape[1:]), found.scales.dtype
+
+    first, *others = ferry.run_ranks(3, body)
+    assert all(other == first for other in others)

@@ -169,3 +169,42 @@ def test_what_is_refused():
             ferry.torch.MoELayer(world, INTER)
 
     ferry.run_ranks(1, body)
+
+
+@pytest.mark.parametrize("given, kept, computed", [("bfloat16", "float32", "bfloat16"), ("float32", "bfloat16", None),
+                                                   ("float32", "float32", "bfloat16")])
+def test_a_shared_expert_computes_as_the_others_do(given, kept, computed):
+    """Tokens, parameters and matmuls of different types."""
+    types = [None if name is None else getattr(torch, name) for name in (given, kept, computed)]
+
+    def body(world):
+        with ferry.torch.Exchange(world, experts=EXPERTS, top_k=TOP_K, max_tokens=5, hidden=HIDDEN, backward="bf16",
+                                  expert_alignment=8) as exchange:
+            layer = make_layer(exchange, True, types[1])
+            layer.compute_dtype = types[2]
+            tokens = TOKENS[world.rank].to(types[0]).requires_grad_()
+            sums = layer(tokens)
+            assert sums.dtype == types[0]
+            sums.float().sum().backward()
+            assert tokens.grad is not None and layer.shared_down.weight.grad.dtype == types[1]
+            dense.assert_close(sums.detach().double(), want_of(TOKENS, True)[0][world.rank], 0.03)
+
+    ferry.run_ranks(RANKS, body)
+
+
+def test_tokens_of_another_hidden_size_are_refused():
+    def body(world):
+        with ferry.torch.Exchange(world, experts=EXPERTS, top_k=TOP_K, max_tokens=5, hidden=HIDDEN,
+                                  backward="bf16") as exchange:
+            with pytest.raises(ValueError, match=r"tokens has shape \[2, 128\]; it must be \[..., 64\]"):
+                ferry.torch.MoELayer(exchange, INTER)(torch.ones(2, 2 * HIDDEN))
+
+    ferry.run_ranks(1, body)
+
+
+def test_autocast_leaves_the_choice_of_experts_alone():
+    router, tokens = ferry.torch.TopKRouter(HIDDEN, EXPERTS, TOP_K), TOKENS[0]
+    ids, weights = router(tokens)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        again = router(tokens)
+    assert torch.equal(again[0], ids) and torch.equal(again[1], weights)
