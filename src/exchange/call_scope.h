@@ -19,7 +19,12 @@ class CallScope {
     steps_.enter();
     if (log_ == nullptr) return;
     exceptions_ = std::uncaught_exceptions();
-    steps_.trace_to(&trace_.emplace(call, exchange.ranks));
+    try {
+      steps_.trace_to(&trace_.emplace(call, exchange.ranks));
+    } catch (...) {
+      steps_.leave();
+      throw;
+    }
   }
   ~CallScope() {
     if (trace_) end_trace();

@@ -1,6 +1,7 @@
 #include "exchange/open_exchanges.h"
 
 #include <algorithm>
+#include <exception>
 
 namespace ferry {
 
@@ -14,7 +15,15 @@ bool OpenExchanges::begin_abort(const AbortNotice& notice) {
 void OpenExchanges::abort_all() {
   const std::lock_guard lock(guard_);
   aborts_ = true;
-  for (ExchangeSteps* steps : open_) end(*steps);
+  std::exception_ptr first;
+  for (ExchangeSteps* steps : open_) {
+    try {
+      end(*steps);
+    } catch (...) {
+      if (!first) first = std::current_exception();  // the others still say it
+    }
+  }
+  if (first) std::rethrow_exception(first);
 }
 
 void OpenExchanges::add(ExchangeSteps& steps) {

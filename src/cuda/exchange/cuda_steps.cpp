@@ -259,15 +259,16 @@ void CudaSteps::poll_calls() {
 // the dispatch may say so before the first one has stored its numbers. Then it is not known yet which one it was.
 std::optional<DispatchRefused> CudaSteps::take_refusal() {
   const Epoch routing = state_.record().refused();
-  if (routing == 0) return {};
-  const DeviceState now = state_.read();
-  if (now.dispatched.raw != routing) return {};
+  if (routing == 0 || heaps_.given_back() != 0) return {};  // who had too many is said in memory that was given back
+  if (state_.read().dispatched.raw != routing) return {};
+  const DeviceState now = state_.read();  // again: the words of one copy may be of different times
+  DispatchRefused refused = counts_.refusal_of(routing);
   state_.record().forget_refused();
   is_stopped_ = true;
+  taken_refusal_ = routing;
   const CombineOrder::DoneNothing since = order_.give_up_since(now.dispatch_call.raw);
   did_nothing_ += since.dispatches;
   own_numbers_ = now.extra.raw;
-  DispatchRefused refused = counts_.refusal_of(routing);
   refused.gives_up_half_combine = since.half_combine;
   return refused;
 }
@@ -302,16 +303,23 @@ void CudaSteps::tell_aborted(int missing) {
   heaps_.tell_all(abort_word(0, false, heaps_.is_shared_with(missing) ? missing : plan().rank) | kAborts);
 }
 
-// Kernels that are still to run send what they send. On GPUs one number counts all dispatches
-// (DeviceState::dispatched), the number of a combine has those that combines took besides, and a captured graph may
-// have sent rounds that the host never saw.
+// Kernels that are still to run send what they send, but for those behind a refused dispatch that no call has thrown.
+// On GPUs one number counts all dispatches (DeviceState::dispatched), and the number of a combine has those that
+// combines took besides. The host saw no replay of a captured call. So then all that runs ends first, and the device
+// has the numbers.
 void CudaSteps::tell_left(const CallOrder& order) {
+  const bool saw_all = !order_.was_captured();
+  if (!saw_all && !streams_.is_captured()) cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   const DeviceState now = state_.read();
-  const bool has_stopped = now.refused.raw == now.dispatched.raw;
-  const Epoch called = has_stopped ? now.dispatched.raw : order.dispatch_ticket().message - did_nothing_;
-  const Epoch sent = std::max(called, now.dispatched.raw);
-  const Epoch own = has_stopped ? now.extra.raw : std::max(own_numbers_, now.extra.raw);
-  const bool combined = (order_.has_combined() && !has_stopped) || sent > called;
+  const Epoch refused = state_.record().refused(), called = order.dispatch_ticket().message - did_nothing_;
+  const bool has_stopped =
+      is_stopped_ || refused != 0 || (now.refused.raw == now.dispatched.raw && now.refused.raw != taken_refusal_);
+  Epoch sent = std::max(refused, now.dispatched.raw), own = now.extra.raw;
+  if (saw_all && !has_stopped) {
+    sent = std::max(sent, called);
+    own = std::max(own, own_numbers_);
+  }
+  const bool combined = !has_stopped && (order_.has_combined() || sent > called);
   heaps_.tell_all(left_word({sent, sent, sent + own - (combined ? 0 : 1)}, plan().rank));
 }
 

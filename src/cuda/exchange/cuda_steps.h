@@ -96,6 +96,7 @@ class CudaSteps final : public ExchangeSteps {
   std::int64_t min_row_capacity_ = 0;  // enough for any dispatch
   bool compares_calls_ = false;        // some call told the other ranks which handle or reduction it was given (I22)
   bool is_stopped_ = false;            // kernels do nothing until they forget a dispatch that was refused
+  Epoch taken_refusal_ = 0;            // the newest dispatch that was refused and whose error a call has thrown
   Epoch own_numbers_ = 0;              // that combines took (CombineNumber::own), of all that the host called
   Epoch did_nothing_ = 0;              // dispatches that did nothing because of it, of all that the host called
   ExchangeState state_;

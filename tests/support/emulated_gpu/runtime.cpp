@@ -319,7 +319,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (!failure().empty()) return say(cudaErrorLaunchFailure);
-  return is_idle(stream_of(stream)) ? cudaSuccess : cudaErrorNotReady;
+  return is_idle(stream_of(stream)) ? cudaSuccess : say(cudaErrorNotReady);
 }
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
   *device = device_of(stream_of(stream));

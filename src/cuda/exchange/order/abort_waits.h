@@ -5,10 +5,13 @@
 #include <cuda_runtime_api.h>
 
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "cuda/device/device_memory.h"
 #include "ferry/detail/layout/abort_word.h"
+#include "ferry/error.h"
 
 namespace ferry::cuda {
 
@@ -17,10 +20,11 @@ class AbortWaits {
   // `words`: one for each rank, in memory of the current device.
   AbortWaits(const SignalWord* words, int ranks, std::chrono::milliseconds patience)
       : words_(words), seen_(static_cast<std::size_t>(ranks)), until_(Clock::now() + patience) {
-    if (cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) != cudaSuccess) stream_ = nullptr;
-  }
-  ~AbortWaits() {
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    try {
+      stream_.emplace();
+    } catch (const Error&) {
+      cudaGetLastError();  // the words are not read then
+    }
   }
   AbortWaits(const AbortWaits&) = delete;
   AbortWaits& operator=(const AbortWaits&) = delete;
@@ -42,10 +46,10 @@ class AbortWaits {
  private:
   using Clock = std::chrono::steady_clock;
   bool read() {
-    if (stream_ == nullptr) return false;
+    if (!stream_) return false;
     const bool ok = cudaMemcpyAsync(seen_.data(), words_, seen_.size() * sizeof(SignalWord), cudaMemcpyDeviceToHost,
-                                    stream_) == cudaSuccess &&
-                    cudaStreamSynchronize(stream_) == cudaSuccess;
+                                    stream_->get()) == cudaSuccess &&
+                    cudaStreamSynchronize(stream_->get()) == cudaSuccess;
     if (!ok) cudaGetLastError();
     return ok;
   }
@@ -53,7 +57,7 @@ class AbortWaits {
   const SignalWord* words_;
   std::vector<SignalWord> seen_;
   Clock::time_point until_;
-  cudaStream_t stream_ = nullptr;
+  std::optional<SideStream> stream_;
 };
 
 }  // namespace ferry::cuda

@@ -24,7 +24,9 @@ bool CountBox::await(const Record& record, cudaStream_t stream) const {
   const auto has_ended = [&] {
     if (record.has_failed()) return true;
     status = cudaStreamQuery(stream);
-    return status != cudaErrorNotReady;
+    if (status != cudaErrorNotReady) return true;
+    cudaGetLastError();  // CUDA keeps it, and the caller's next look at errors would find it
+    return false;
   };
   const Waited waited = wait_at_least(counts_->answered, question_, has_ended, pacer);
   if (waited != Waited::arrived && status != cudaErrorNotReady) cuda_check(status, "cudaStreamQuery");

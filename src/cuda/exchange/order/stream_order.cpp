@@ -15,13 +15,14 @@ CaptureId capture_of(cudaStream_t stream) {
 
 void StreamOrder::follow(cudaStream_t stream) {
   if (stream == nullptr) stream = cudaStreamLegacy;
-  cudaStream_t last = last_;
-  const bool changes = has_last_ && last != stream;
-  last_ = stream;
-  has_last_ = true;
-  if (!changes || capture_of(last) != capture_of(stream)) return;
-  cuda_check(cudaEventRecord(end_of_last_.get(), last), "cudaEventRecord");
-  cuda_check(cudaStreamWaitEvent(stream, end_of_last_.get()), "cudaStreamWaitEvent");
+  const CaptureId capture = capture_of(stream);
+  std::optional<cudaStream_t>& last = capture == kNoCapture ? last_ : last_captured_;
+  if (last && *last != stream && capture_of(*last) == capture) {
+    cuda_check(cudaEventRecord(end_of_last_.get(), *last), "cudaEventRecord");
+    cuda_check(cudaStreamWaitEvent(stream, end_of_last_.get()), "cudaStreamWaitEvent");
+  }
+  last = stream;
+  newest_ = stream;
 }
 
 }  // namespace ferry::cuda

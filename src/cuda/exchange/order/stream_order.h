@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <optional>
+
 #include "cuda/device/device_memory.h"
 
 namespace ferry::cuda {
@@ -19,15 +21,16 @@ class StreamOrder {
   StreamOrder() { end_of_last_.create(); }
 
   // Before a call enqueues anything on `stream`: where the last call went to another stream, `stream` waits for all
-  // that one has by now. Where one of the two is captured, they must be in the same capture; otherwise nothing waits,
-  // because a graph cannot wait for a stream outside of it.
+  // that one has by now. A graph cannot wait for a stream outside of it. So a captured call follows those of its own
+  // capture, and one that is not captured follows the last one that was not, whatever was captured in between.
   void follow(cudaStream_t stream);
   // The stream of the last call is in a capture.
-  bool is_captured() const { return has_last_ && capture_of(last_) != kNoCapture; }
+  bool is_captured() const { return newest_ && capture_of(*newest_) != kNoCapture; }
 
  private:
-  cudaStream_t last_ = nullptr;
-  bool has_last_ = false;
+  std::optional<cudaStream_t> last_;           // of the last call that was not captured
+  std::optional<cudaStream_t> last_captured_;  // of the last one that was
+  std::optional<cudaStream_t> newest_;         // of the last of both
   DeviceEvent end_of_last_;
 };
 

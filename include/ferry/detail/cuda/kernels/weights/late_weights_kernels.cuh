@@ -22,7 +22,7 @@ template <DeviceFabric F>
 __global__ void __launch_bounds__(SyncedTeam::kWidth) await_weighed_kernel(const __grid_constant__ LateParams p) {
   ptx::await_earlier_kernels();
   DeviceState& state = *p.links.state;
-  if (state.has_stopped()) return;
+  if (__any_sync(kAllLanes, state.has_stopped()) != 0) return;  // all have looked before one of them may fail below
   const Epoch number =
       p.is_extra ? load_relaxed(state.extra_result) : load_relaxed(state.dispatched) + load_relaxed(state.extra);
   post_weighed<typename F::Reach>(p, number);
