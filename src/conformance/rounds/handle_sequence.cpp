@@ -95,11 +95,7 @@ class Player {
         run_round(exchange, move.scenario, move.form);
         break;
       case Kind::keep:
-        take_memory(exchange, handle, move);
-        round.out.handle = handle.tensor();
-        run_dispatch(exchange, round, move.form);
-        round.check_rows();
-        if (move.combines) finish(exchange, round, move.form);
+        keep(exchange, round, move);
         break;
       case Kind::replay:
         round.in = input_with(round, handle);
@@ -116,11 +112,7 @@ class Player {
         break;
       case Kind::given_up:
         give_up(exchange, move);
-        take_memory(exchange, handle, move);
-        round.out.handle = handle.tensor();
-        run_dispatch(exchange, round, move.form);
-        round.check_rows();
-        if (move.combines) finish(exchange, round, move.form);
+        keep(exchange, round, move);
         break;
       case Kind::refused:
         refused(exchange, round, move);
@@ -171,6 +163,14 @@ class Player {
     move.replays ? finish_with(handle, exchange, round, move.form) : finish(exchange, round, move.form);
   }
 
+  void keep(Exchange& exchange, RankRound& round, const HandleMove& move) {
+    HandleMemory& handle = handles_[move.handle];
+    take_memory(exchange, handle, move);
+    round.out.handle = handle.tensor();
+    run_dispatch(exchange, round, move.form);
+    round.check_rows();
+    if (move.combines) finish(exchange, round, move.form);
+  }
   static void give_up(Exchange& exchange, const HandleMove& move) {
     RankRound round(move.returned, exchange.rank());
     run_dispatch(exchange, round, move.form);
