@@ -76,7 +76,7 @@ class FerryPrepareAndFinalize(_vllm.FusedMoEPrepareAndFinalizeModular):  # type:
             a1 = a1 * topk_weights.to(a1.dtype)
         exchange = self._made()
         room = exchange.ranks * a1.shape[0] if _is_captured(exchange) else None
-        sized = {} if room is None else exchange.sized(room, "by_source")
+        sized = {} if room is None else exchange._sized(room, "by_source")
         arrived = exchange.dispatch(
             a1.contiguous(), topk_ids.contiguous(), topk_weights.to(torch.float32).contiguous(), row_order="by_source",
             row_capacity=room, extra=() if self._format == "bf16" else ("row_scales",), **sized)

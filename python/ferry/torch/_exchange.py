@@ -214,7 +214,7 @@ class Exchange:
             raise InvalidArgument(f"row_order is {row_order!r}; it must be one of {', '.join(ROW_ORDERS)}")
         return self._rows[row_order] if format == 0 else self._base.layout_in(format).least_rows(row_order, 0)
 
-    def sized(self, rows: int, row_order: str) -> dict[str, Any]:
+    def _sized(self, rows: int, row_order: str) -> dict[str, Any]:
         """What a dispatch is told that has room for so many rows: a GPU's host does not know what comes, so with less
         than the worst case rows may overflow; then the next call, or check(), raises."""
         is_small = rows < self._rows.get(row_order, 0) and self.device.type == "cuda"

@@ -31,7 +31,7 @@ def dispatch(tokens: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.T
     with opened._on_device() as stream:
         clears = codes or _reads_padding(opened._base, tokens)
         outputs = _zeroed(opened._base, rows, row_order, extra, clears)
-        sized = {} if rows == EXACT else opened.sized(rows, row_order)
+        sized = {} if rows == EXACT else opened._sized(rows, row_order)
         found = opened._base.dispatch(tokens, topk_ids, topk_weights, row_order=row_order, outputs=outputs, extra=extra,
                                       zero_padding=clears or row_order != "by_expert", **sized, **stream)
         values, empty = _values(found, dtype), tokens.new_empty(0, dtype=torch.uint8)
