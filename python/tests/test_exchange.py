@@ -136,7 +136,7 @@ def test_outputs_that_are_left_out(case, order, run):
         rank = world.rank
         given = (layer.tokens[rank], layer.ids[rank], layer.weights[rank])
         with open_exchange(world, case, row_orders=["by_expert", "by_source", "padded"]) as exchange:
-            whole = exchange.dispatch(*given, row_order=order)
+            whole = exchange.dispatch(*given, row_order=order, row_capacity=exchange.layout.least_rows(order))
             has, payload, outputs = whole.has_token, whole.payload.copy(), dict(whole.arrays)
             sums = exchange.combine(payload)
             for name in ("src_info", "expert_ids", "row_offsets"):

@@ -19,6 +19,9 @@ BINARY = os.environ["FERRY_BINARY"]
 DATA = pathlib.Path(os.environ["FERRY_TEST_DATA"])
 SANITIZED = os.environ.get("FERRY_SANITIZED") == "1"
 REDUCTIONS = ["exact", "by_rank"]
+# What mpirun is told: as root, in a container without ssh, and with more processes than cores. Open MPI 4 and 5 read it.
+MPIRUN_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_plm_rsh_agent": "true",
+              "OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
 PROGRESS = re.compile(r"[a-z ]+: [a-z]+ \d+ of \d+ \(\d+ %\), \d+ s|waiting for the other .*, \d+ s\n")
 
 

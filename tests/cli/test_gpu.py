@@ -8,7 +8,7 @@ import unittest
 
 import numpy as np
 
-from support import BINARY, FORMATS, REDUCTIONS, FerryTestCase, ferry, free_port, make_layer
+from support import BINARY, FORMATS, MPIRUN_MAY, REDUCTIONS, FerryTestCase, ferry, free_port, make_layer
 
 
 def cuda_backend():
@@ -197,11 +197,6 @@ def run_job(processes, *arguments):
     finally:
         for process in started:
             process.kill()
-
-
-# As root, in a container, and with more processes than cores: Open MPI 4, and 5. Other launchers do not read it.
-MPIRUN_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-              "OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
 
 
 def run_by_mpirun(processes, *arguments):

@@ -7,14 +7,13 @@ import shutil
 import subprocess
 import unittest
 
-from support import BINARY, FORMATS, REDUCTIONS, FerryTestCase, ferry, make_layer, start
+from support import BINARY, FORMATS, MPIRUN_MAY, REDUCTIONS, FerryTestCase, ferry, make_layer, start
 
 
 def start_by_mpirun(processes, *arguments):
     """The same by mpirun, whose output is that of all."""
-    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return [subprocess.run(["mpirun", "--oversubscribe", "-np", str(processes), BINARY, *map(str, arguments)],
-                           capture_output=True, text=True, timeout=300, env=environment)]
+    return [subprocess.run(["mpirun", "-np", str(processes), BINARY, *map(str, arguments)], capture_output=True,
+                           text=True, timeout=300, env=os.environ | MPIRUN_MAY)]
 
 
 def nvshmem_backend():
