@@ -147,10 +147,12 @@ class Arrivals:
             by_row = np.ascontiguousarray(scales.transpose(0, 2, 1)).reshape(-1, scales.shape[1])
             values = self._format.decode(payload, by_row, hidden, input_scale=input_scale)
             values[~has] = 0
+            if self.global_scales is not None:
+                values *= np.where(has, self._host(self.global_scales), 0)[:, None].astype(np.float32)
         else:
             values = np.empty((len(has), hidden), np.float32)
             given = {"payload": payload} if scales is None else {"payload": payload, "scales": scales}
-            for name in ("row_offsets", "scales_offsets"):
+            for name in ("row_offsets", "scales_offsets", "global_scales"):
                 if name in self._arrays:
                     given[name] = self._host(self._arrays[name])
             if self.row_order == "by_source":  # where scales lie in tiles, its rows are one group
@@ -158,8 +160,6 @@ class Arrivals:
                 given["row_offsets"] = np.array([0] + [self.rows] * groups, np.uint32)
                 given["scales_offsets"] = np.zeros(groups, np.uint32)
             self._core.decode_rows(given, values, has.view(np.uint8), input_scale, self.format)
-        if self.global_scales is not None:
-            values *= np.where(has, self._host(self.global_scales), 0)[:, None].astype(np.float32)
         return values
 
     @property

@@ -68,6 +68,15 @@ ScaleRow place_of(const RowLayout& layout, const DispatchOutput& output, std::in
   refuse("row is {}; this dispatch laid out {}", row, offsets[layout.groups]);
 }
 
+// What the values of a row are multiplied by: 1 / g of its token (ExchangeOptions::dynamic_scales).
+float factor_of(const RowLayout& layout, const DispatchOutput& output, std::int64_t row, std::int64_t capacity) {
+  if (!layout.has_global_scales) return 1.0f;
+  require_readable("global_scales", output.global_scales, DType::f32, std::span(&capacity, 1));
+  float factor = 0;
+  std::memcpy(&factor, output.global_scales.as<std::byte>() + row * std::int64_t{sizeof factor}, sizeof factor);
+  return factor;
+}
+
 }  // namespace
 
 void decode_row(const AnyFormat& format, const RowLayout& layout, const DispatchOutput& output, std::int64_t row,
@@ -88,6 +97,7 @@ void decode_row(const AnyFormat& format, const RowLayout& layout, const Dispatch
                   tensor.base + scale_index(tensor, at, column) * tensor.scale_bytes,
                   static_cast<std::size_t>(tensor.scale_bytes));
   }
+  const float factor = factor_of(layout, output, row, capacity);
   const std::byte* payload = output.payload.as<std::byte>() + row * layout.payload_row_bytes;
   std::vector<std::byte> aligned;
   if (reinterpret_cast<std::uintptr_t>(payload) % kPayloadAlignment != 0) {
@@ -95,6 +105,8 @@ void decode_row(const AnyFormat& format, const RowLayout& layout, const Dispatch
     payload = aligned.data();
   }
   format.decode(SerialGroup{}, payload, scales.data(), layout.hidden, input_scale, values.data());
+  if (layout.has_global_scales)
+    for (float& value : values) value *= factor;
 }
 
 HostRows::HostRows(const Exchange& exchange, int format)

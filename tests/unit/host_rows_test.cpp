@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "conformance/oracle/oracle.h"
 #include "support/own_formats.h"
 
 namespace ferry {
@@ -26,13 +27,19 @@ std::vector<float> tokens_of(int rank) {
   return tokens;
 }
 
-std::vector<float> encoded_and_decoded(const AnyFormat& format, const float* token) {
+// With dynamic_scales a token is encoded with a scale g of its own, and 1 / g comes with its rows.
+std::vector<float> encoded_and_decoded(const ExchangeOptions& options, const float* token) {
+  const AnyFormat& format = options.format;
   const auto scale_bytes = static_cast<std::size_t>(scales_per_row(format, kShape.hidden) * format.scale_bytes());
   std::vector<std::byte> payload(format.payload_bytes(kShape.hidden));
   std::vector<std::byte> scales(scale_bytes);
   std::vector<float> values(static_cast<std::size_t>(kShape.hidden));
-  format.encode({}, {token, DType::f32}, kShape.hidden, kInputScale, payload.data(), scales.data());
-  format.decode({}, payload.data(), scales.data(), kShape.hidden, kInputScale, values.data());
+  const InputRow row{token, DType::f32};
+  const float own = options.dynamic_scales ? test::dynamic_scale(row, kShape.hidden) : 1.0f;
+  format.encode({}, row, kShape.hidden, options.dynamic_scales ? own : kInputScale, payload.data(), scales.data());
+  format.decode({}, payload.data(), scales.data(), kShape.hidden, options.dynamic_scales ? 1.0f : kInputScale,
+                values.data());
+  for (float& value : values) value *= 1.0f / own;
   return values;
 }
 
@@ -42,12 +49,13 @@ void expect_values_of_tokens(const ExchangeOptions& options) {
     Exchange exchange(world, kShape, options);
     HostRows rows(exchange);
     const std::vector<float> tokens = tokens_of(world.rank());
+    const float scale = options.dynamic_scales ? 1.0f : kInputScale;
     std::vector<std::int32_t> ids;
     for (int token = 0; token < kShape.max_tokens; ++token)
       for (int k = 0; k < kShape.top_k; ++k) ids.push_back((token + 2 * k) % kShape.experts);
     exchange.dispatch({.tokens = {tokens.data(), DType::f32, {kShape.max_tokens, kShape.hidden}},
                        .topk_ids = {ids.data(), DType::i32, {kShape.max_tokens, kShape.top_k}},
-                       .input_scale = &kInputScale},
+                       .input_scale = options.dynamic_scales ? nullptr : &kInputScale},
                       rows.arrivals());
     const int local = num_local_experts(kShape, world.rank());
     int seen = 0;
@@ -62,7 +70,7 @@ void expect_values_of_tokens(const ExchangeOptions& options) {
       const int source = in_group <= of_one_source ? 0 : 1;
       const std::vector<float> of_source = tokens_of(source);
       const float* token = of_source.data() + std::ptrdiff_t{src_info[2 * row]} * kShape.hidden;
-      EXPECT_EQ(rows.values(row, kInputScale), encoded_and_decoded(options.format, token)) << "row " << row;
+      EXPECT_EQ(rows.values(row, scale), encoded_and_decoded(options, token)) << "row " << row;
       ++seen;
     });
     EXPECT_EQ(seen, kShape.ranks * kShape.max_tokens * kShape.top_k * local / kShape.experts);
@@ -73,6 +81,7 @@ TEST(DecodeRow, GivesTheValuesOfTheTokenInEveryFormatAndLayout) {
   for (const AnyFormat& format : all_formats()) expect_values_of_tokens({.format = format});
   expect_values_of_tokens({.format = format_named("mxfp8"), .tiled_scales = true});
   expect_values_of_tokens({.format = format_named("fp8_block128"), .expert_alignment = 128});
+  expect_values_of_tokens({.format = format_named("nvfp4"), .dynamic_scales = true});
 }
 
 TEST(DecodeRow, TakesFormatsOfTheCaller) {
@@ -107,6 +116,18 @@ TEST(DecodeRow, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refused(whole, 0, std::span(values).first(7), options.format), HasSubstr("values has 7 elements"));
   EXPECT_THAT(refused(whole, 0, values, format_named("mxfp4")), HasSubstr("another format than mxfp4"));
   EXPECT_THAT(refused(whole, 0, values, options.format), HasSubstr("this dispatch laid out 0"));
+}
+
+TEST(DecodeRow, RefusesRowsWithoutTheScalesOfTheirTokens) {
+  const AnyFormat format = format_named("nvfp4");
+  const RowLayout layout = row_layout(kShape, {.format = format, .dynamic_scales = true}, 0);
+  const HostRows rows(format, layout, layout.min_row_capacity);
+  std::vector<float> values(static_cast<std::size_t>(kShape.hidden));
+  DispatchOutput output = rows.arrivals();
+  std::fill_n(output.row_offsets.as<std::uint32_t>() + 1, layout.groups, 1u);  // one row came
+  EXPECT_EQ(refusal_of(format, layout, output, 0, values), "no error");
+  output.global_scales = {};
+  EXPECT_THAT(refusal_of(format, layout, output, 0, values), testing::HasSubstr("global_scales is not given"));
 }
 
 // One byte for each column here and there; the scales differ.

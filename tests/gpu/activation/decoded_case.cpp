@@ -167,10 +167,10 @@ std::vector<float> DecodedCase::decoded(std::int64_t row) const {
     out.scales = {out.scales.as<float>() + group * layout.scales_per_row * stride(),
                   DType::f32,
                   {layout.scales_per_row, stride()}};
+    if (out.global_scales)
+      out.global_scales = {out.global_scales.as<float>() + group * stride(), DType::f32, {stride()}};
   }
   decode_row(format, layout, out, at, values, shape.input_scale);
-  if (out.global_scales)
-    for (float& value : values) value *= out.global_scales.as<float>()[row];
   return values;
 }
 

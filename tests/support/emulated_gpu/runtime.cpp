@@ -21,7 +21,8 @@
 namespace ferry::emulated {
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // of cudaMalloc
+constexpr std::size_t kAlignment = 256;       // of cudaMalloc
+constexpr std::size_t kMostPitch = 4 * 1024;  // of copies of rows; on GPUs 2^31 - 1: less, so that tests meet it
 constexpr int kGarbage = 0xcd;
 
 struct Allocation {
@@ -123,6 +124,29 @@ cudaError_t enqueue_work(cudaStream_t stream, const std::function<void()>& work)
   Stream& to = stream_of(stream);
   if (!add_to_capture(to, [work](Stream& launched) { enqueue(launched, work); })) enqueue(to, work);
   return failure().empty() ? cudaSuccess : say(cudaErrorLaunchFailure);
+}
+
+struct CopyCall {
+  cudaMemcpyKind kind;
+  cudaStream_t stream;
+};
+cudaError_t copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                      std::size_t height, const CopyCall& how) {
+  if (width == 0 || height == 0) return cudaSuccess;
+  auto* const target = static_cast<std::byte*>(to);
+  const auto* const source = static_cast<const std::byte*>(from);
+  const auto copy = [=](const std::byte* rows, std::size_t pitch) {
+    for (std::size_t row = 0; row < height; ++row) std::memcpy(target + row * to_pitch, rows + row * pitch, width);
+  };
+  cudaPointerAttributes of_source{};
+  cudaPointerGetAttributes(&of_source, from);
+  const bool is_pageable = how.kind == cudaMemcpyDefault && of_source.type == cudaMemoryTypeUnregistered;
+  if (how.kind != cudaMemcpyHostToDevice && !is_pageable)
+    return enqueue_work(how.stream, [=] { copy(source, from_pitch); });
+  std::vector<std::byte> taken(width * height);
+  for (std::size_t row = 0; row < height; ++row)
+    std::memcpy(taken.data() + row * width, source + row * from_pitch, width);
+  return enqueue_work(how.stream, [=, taken = std::move(taken)] { copy(taken.data(), width); });
 }
 
 }  // namespace
@@ -258,24 +282,13 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 }
 // A copy from the host takes the bytes at once, as CUDA does for memory that is not pinned.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-  return cudaMemcpy2DAsync(to, bytes, from, bytes, bytes, 1, kind, stream);
+  return copy_rows(to, bytes, from, bytes, bytes, 1, {kind, stream});
 }
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                               std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
-  if (width == 0 || height == 0) return cudaSuccess;
-  auto* const target = static_cast<std::byte*>(to);
-  const auto* const source = static_cast<const std::byte*>(from);
-  const auto copy = [=](const std::byte* rows, std::size_t pitch) {
-    for (std::size_t row = 0; row < height; ++row) std::memcpy(target + row * to_pitch, rows + row * pitch, width);
-  };
-  cudaPointerAttributes of_source{};
-  cudaPointerGetAttributes(&of_source, from);
-  const bool is_pageable = kind == cudaMemcpyDefault && of_source.type == cudaMemoryTypeUnregistered;
-  if (kind != cudaMemcpyHostToDevice && !is_pageable) return enqueue_work(stream, [=] { copy(source, from_pitch); });
-  std::vector<std::byte> taken(width * height);
-  for (std::size_t row = 0; row < height; ++row)
-    std::memcpy(taken.data() + row * width, source + row * from_pitch, width);
-  return enqueue_work(stream, [=, taken = std::move(taken)] { copy(taken.data(), width); });
+  const std::size_t pitch = std::max(to_pitch, from_pitch);
+  if (pitch > kMostPitch || width > std::min(to_pitch, from_pitch)) return cudaErrorInvalidValue;
+  return copy_rows(to, to_pitch, from, from_pitch, width, height, {kind, stream});
 }
 
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {

@@ -30,6 +30,16 @@ Runs runs_of(const ConstTensor& tensor) {
           static_cast<std::size_t>(tensor.strides[0]) * size_of(tensor.dtype)};
 }
 
+// CUDA takes no pitch from 2^31 bytes on, so one run is a plain copy.
+void copy_runs(std::byte* to, std::size_t to_pitch, const std::byte* from, std::size_t from_pitch, const Runs& runs,
+               cudaMemcpyKind kind, cudaStream_t stream) {
+  if (runs.count == 1)
+    cuda_check(cudaMemcpyAsync(to, from, runs.bytes, kind, stream), "cudaMemcpyAsync");
+  else
+    cuda_check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, runs.bytes, runs.count, kind, stream),
+               "cudaMemcpy2DAsync");
+}
+
 // The end of the rows that a dispatch wrote.
 std::int64_t written_rows(const DispatchOutput& host, const RowLayout& layout) {
   const std::uint32_t rows = host.source_offsets ? host.source_offsets.as<std::uint32_t>()[layout.sources]
@@ -103,9 +113,8 @@ Tensor HostTensors::copy_in(Kind kind, const ConstTensor& host) {
   const Tensor device = buffer_for(kind, host);
   if (!host || bytes_of(host) == 0) return device;
   const Runs runs = runs_of(host);
-  cuda_check(cudaMemcpy2DAsync(device.data, runs.bytes, host.data, runs.pitch, runs.bytes, runs.count,
-                               cudaMemcpyHostToDevice, stream()),
-             "cudaMemcpy2DAsync");
+  copy_runs(device.as<std::byte>(), runs.bytes, host.as<std::byte>(), runs.pitch, runs, cudaMemcpyHostToDevice,
+            stream());
   return device;
 }
 
@@ -120,9 +129,7 @@ Tensor HostTensors::copy_in_rows(Kind kind, const ConstTensor& host, std::int64_
 void HostTensors::copy_out(Kind kind, const Tensor& host) const {
   if (!host || bytes_of(host) == 0) return;
   const Runs runs = runs_of(host);
-  cuda_check(cudaMemcpy2DAsync(host.data, runs.pitch, data(kind), runs.bytes, runs.bytes, runs.count,
-                               cudaMemcpyDeviceToHost, stream()),
-             "cudaMemcpy2DAsync");
+  copy_runs(host.as<std::byte>(), runs.pitch, data(kind), runs.bytes, runs, cudaMemcpyDeviceToHost, stream());
 }
 
 void HostTensors::copy_out_rows(Kind kind, const Tensor& host, std::int64_t lines) const {
