@@ -21,7 +21,6 @@ class Half:
     def __init__(self, wait: Callable[[Any], None], read: tuple[Any, ...]) -> None:
         self._wait: Callable[[Any], None] | None = wait
         self._read = read  # by the kernels of the second half
-        self._event: Any = None
         self._error: BaseException | None = None  # of the second half
 
     def finish(self, streams: Any) -> None:

@@ -7,20 +7,46 @@
 #include <functional>
 #include <string>
 
+#include "exchange/exchange_steps.h"
+
 namespace ferry {
 namespace {
 
 struct Made {
   Shape shape{3, 8, 2, 5, 64};
   ExchangeOptions options;
+  bool has_remote_ranks = false;
+};
+
+// A world of threads that says of itself what a test wants.
+class SpoiltWorld final : public World {
+ public:
+  SpoiltWorld(World& of, bool has_remote_ranks) : of_(of), has_remote_ranks_(has_remote_ranks) {}
+  WorldKind kind() const override { return of_.kind(); }
+  const char* backend() const override { return of_.backend(); }
+  int rank() const override { return of_.rank(); }
+  int size() const override { return of_.size(); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
+                  std::chrono::milliseconds deadline) override {
+    of_.all_gather(mine, all, mask, deadline);
+  }
+  bool has_remote_ranks() const override { return has_remote_ranks_; }
+  std::unique_ptr<ExchangeSteps> make_steps(const Shape&, const ExchangeOptions&, const HeapMap&) override {
+    return nullptr;
+  }
+
+ private:
+  World& of_;
+  bool has_remote_ranks_;
 };
 
 void expect_refused_everywhere(const char* names, const std::function<void(Made&)>& spoil) {
   run_ranks(3, [&](World& world) {
     Made mine;
     if (world.rank() == 1) spoil(mine);
+    SpoiltWorld seen(world, mine.has_remote_ranks);
     try {
-      require_same_contract(world, mine.shape, mine.options);
+      require_same_contract(seen, mine.shape, mine.options);
       ADD_FAILURE() << "rank " << world.rank() << " agreed on " << names;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
@@ -57,6 +83,7 @@ TEST(Contract, NamesWhatDiffers) {
   expect_refused_everywhere("message_copies is 2 on rank 0 and 4", [](Made& m) { m.options.message_copies = 4; });
   expect_refused_everywhere("returns_weights is 0 on rank 0 and 1", [](Made& m) { m.options.returns_weights = true; });
   expect_refused_everywhere("dynamic_scales is 0 on rank 0 and 1", [](Made& m) { m.options.dynamic_scales = true; });
+  expect_refused_everywhere("World::has_remote_ranks is 0 on rank 0 and 1", [](Made& m) { m.has_remote_ranks = true; });
 }
 
 }  // namespace

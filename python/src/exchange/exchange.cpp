@@ -50,11 +50,14 @@ Exchange& PyExchange::exchange() const {
 
 void PyExchange::close(bool fails) {
   const auto lock = guard_.enter();
+  // With the GIL, as stats() of another thread takes its share.
+  std::shared_ptr<World> world = std::move(world_);
+  std::shared_ptr<Exchange> open = std::move(exchange_);
   const nb::gil_scoped_release without_gil;
-  world_.reset();
-  if (!fails) return exchange_.reset();
+  world.reset();
+  if (!fails) return open.reset();
   try {
-    const std::shared_ptr<Exchange> last = std::move(exchange_);
+    const std::shared_ptr<Exchange> last = std::move(open);
     throw std::runtime_error("an error of the caller");  // it destroys the exchange, which so knows of an error
   } catch (const std::runtime_error&) {
   }
@@ -185,8 +188,11 @@ void decode_there(PyExchange& self, const nb::dict& outputs, nb::handle values, 
   self.call_local([&](const Exchange& exchange) { decode_on_gpu(exchange, given.out, out, rows, scale, stream); });
 }
 
+// From any thread, also while another one closes the exchange: its own share keeps what it reads.
 nb::dict stats_of(PyExchange& self) {
-  const Stats stats = self.exchange().stats();
+  const std::shared_ptr<const Exchange> open = self.shared();
+  if (open == nullptr) throw Closed("this Exchange");
+  const Stats stats = open->stats();
   std::vector<std::uint64_t> tokens, bytes;
   for (const ExpertTraffic& traffic : stats.received) {
     tokens.push_back(traffic.tokens);

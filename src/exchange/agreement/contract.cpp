@@ -36,6 +36,7 @@ constexpr const char* kNames[] = {"shape.ranks",
                                   "returns_weights",
                                   "dynamic_scales",
                                   "message_copies",
+                                  "World::has_remote_ranks",
                                   "row_orders",
                                   "the number of more_formats"};
 constexpr std::size_t kFields = std::size(kNames);
@@ -54,7 +55,8 @@ void copy_text(const char* text, std::array<char, kBytes>& to) {
   std::strncpy(to.data(), text, kBytes - 1);
 }
 
-Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
+// Slots have other sizes where some ranks are reached by puts alone, so all ranks must see the world alike.
+Contract contract_of(const World& world, const Shape& shape, const ExchangeOptions& o) {
   Contract contract{};
   contract.value = {shape.ranks,
                     shape.experts,
@@ -76,6 +78,7 @@ Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
                     o.returns_weights,
                     o.dynamic_scales,
                     o.message_copies,
+                    world.has_remote_ranks() && !o.skip_a2a,
                     o.row_orders.bits(),
                     static_cast<std::int64_t>(o.more_formats.size())};
   copy_text(o.format.name(), contract.format);
@@ -106,7 +109,7 @@ void require_no_refusal(const std::vector<Contract>& all, const RankMask& mask, 
 // `prefix`: of the names of fields that differ.
 void require_same(World& world, const Shape& shape, const ExchangeOptions& options, const std::string& prefix) {
   const std::vector<Contract> all =
-      contracts_of_all(world, contract_of(shape, options), options.mask, set_up_deadline(options));
+      contracts_of_all(world, contract_of(world, shape, options), options.mask, set_up_deadline(options));
   require_no_refusal(all, options.mask, world.rank());
   int first = 0;
   while (is_masked(options.mask, first)) ++first;
