@@ -1,34 +1,16 @@
 #include "net/joining.h"
 
 #include <fmt/core.h>
-#include <poll.h>
-#include <sys/socket.h>
-
-#include <array>
 #include <cstring>
 #include <utility>
 
+#include "net/reception.h"
 #include "net/socket/missing.h"
 
 namespace ferry::net {
 namespace {
 
-constexpr std::uint64_t kJoinMagic = 0x3152454652594a4eULL;
-constexpr std::uint32_t kVersion = 2;
-constexpr std::size_t kNameBytes = 64;
-constexpr int kMostMsToConnect = 2000;      // where there are other addresses to try
-constexpr std::size_t kMostStrangers = 64;  // connections without a Hello yet
-
-// The first message of a process that connects.
-struct Hello {
-  std::uint64_t magic = kJoinMagic;
-  std::uint32_t version = kVersion;
-  std::int32_t rank = 0;
-  std::int32_t size = 0;
-  std::uint32_t port = 0;   // where this process listens for the ranks above it
-  std::uint64_t token = 0;  // of the job, once it is known; 0 towards rank 0
-  char name[kNameBytes] = {};
-};
+constexpr int kMostMsToConnect = 2000;  // where there are other addresses to try
 
 enum class Verdict : std::uint32_t { welcome, other_version, other_size, rank_taken, other_job, missing };
 
@@ -56,10 +38,11 @@ bool receive_one(const Descriptor& socket, T& value, const Deadline& deadline) {
   return receive_all(socket, std::as_writable_bytes(std::span(&value, 1)), deadline);
 }
 
-Hello hello_of(const Job& job, std::uint16_t port, std::uint64_t token) {
+Hello hello_of(const Job& job, std::uint16_t port, std::uint64_t token, const Deadline& deadline) {
   Hello hello;
-  hello.rank = job.rank;
-  hello.size = job.size;
+  hello.milliseconds_left = static_cast<std::uint32_t>(deadline.milliseconds_left());
+  hello.rank = static_cast<std::int16_t>(job.rank);
+  hello.size = static_cast<std::int16_t>(job.size);
   hello.port = port;
   hello.token = token;
   std::strncpy(hello.name, job.name.c_str(), kNameBytes - 1);
@@ -67,81 +50,6 @@ Hello hello_of(const Job& job, std::uint16_t port, std::uint64_t token) {
 }
 
 std::string text_of(const char (&name)[kNameBytes]) { return {name, strnlen(name, kNameBytes)}; }
-
-// Accepts connections until every expected rank has sent its Hello. Connections that send anything else are ignored. It
-// polls all connections at once, so a silent stranger delays nobody.
-class Reception {
- public:
-  struct Caller {
-    Descriptor socket;
-    Hello hello;
-  };
-
-  // `met`: connections to ranks that have come; empty for others. If such a rank ends, no rank waits for the rest.
-  Reception(const Listener& listener, const std::vector<Descriptor>& met, const Deadline& deadline)
-      : listener_(listener), met_(met), deadline_(deadline) {}
-
-  // Calls `receive(caller)` for every complete Hello; it returns whether all ranks have come.
-  template <class Receive>
-  bool run(const Receive& receive) {
-    for (;;) {
-      wait();
-      for (Descriptor socket = accept_waiting(listener_); socket; socket = accept_waiting(listener_)) {
-        if (waiting_.size() == kMostStrangers) waiting_.erase(waiting_.begin());
-        waiting_.push_back({std::move(socket), {}, 0});
-      }
-      for (std::size_t i = 0; i < waiting_.size();) {
-        const State state = hear(waiting_[i]);
-        if (state == State::more) {
-          ++i;
-          continue;
-        }
-        Waiting heard = std::move(waiting_[i]);
-        waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-        if (state == State::whole && receive(Caller{std::move(heard.socket), heard.hello})) return true;
-      }
-      if (deadline_.has_passed() || ended_ >= 0) return false;
-    }
-  }
-
-  // The rank that came and ended; -1: none.
-  int ended() const { return ended_; }
-
- private:
-  enum class State { more, whole, stranger };
-  struct Waiting {
-    Descriptor socket;
-    Hello hello;
-    std::size_t got = 0;
-  };
-
-  void wait() {
-    std::vector<pollfd> watched{{listener_.socket.get(), POLLIN, 0}};
-    for (const Waiting& each : waiting_) watched.push_back({each.socket.get(), POLLIN, 0});
-    const std::size_t first_met = watched.size();
-    for (const Descriptor& each : met_) watched.push_back({each.get(), POLLRDHUP, 0});  // an empty one is passed over
-    poll(watched.data(), watched.size(), deadline_.milliseconds_left());
-    for (std::size_t rank = 0; rank < met_.size(); ++rank)
-      if ((watched[first_met + rank].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) ended_ = static_cast<int>(rank);
-  }
-
-  static State hear(Waiting& from) {
-    auto* bytes = reinterpret_cast<std::byte*>(&from.hello);
-    const ssize_t got = recv(from.socket.get(), bytes + from.got, sizeof(Hello) - from.got, 0);
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return State::more;
-    if (got <= 0) return State::stranger;
-    const std::size_t checked = std::min(sizeof(kJoinMagic), from.got + static_cast<std::size_t>(got));
-    from.got += static_cast<std::size_t>(got);
-    if (std::memcmp(bytes, &kJoinMagic, checked) != 0) return State::stranger;
-    return from.got == sizeof(Hello) ? State::whole : State::more;
-  }
-
-  const Listener& listener_;
-  const std::vector<Descriptor>& met_;
-  const Deadline& deadline_;
-  std::vector<Waiting> waiting_;
-  int ended_ = -1;
-};
 
 [[noreturn]] void throw_ended(int rank, int ended) {
   throw_missing(rank, ended, rank, 0, fmt::format("rank {}: rank {} ended while the ranks were met", rank, ended),
@@ -153,10 +61,10 @@ class Reception {
 // What rank 0 answers to a Hello, and why.
 Answer judge(const Job& job, const Hello& hello, const Mesh& mesh, std::string& refused) {
   Answer answer;
-  if (hello.version != kVersion) {
+  if (hello.version != kJoinVersion) {
     answer.verdict = Verdict::other_version;
-    answer.value = static_cast<std::int32_t>(kVersion);
-    refused = fmt::format("a process speaks version {} of the bootstrap, this one {}", hello.version, kVersion);
+    answer.value = static_cast<std::int32_t>(kJoinVersion);
+    refused = fmt::format("a process speaks version {} of the bootstrap, this one {}", hello.version, kJoinVersion);
   } else if (text_of(hello.name) != job.name) {
     answer.verdict = Verdict::other_job;
     refused = fmt::format("a process of the job \"{}\" came, this one is of \"{}\"", text_of(hello.name), job.name);
@@ -178,6 +86,33 @@ std::string nor_others(int count) {
   return count == 0 ? "" : fmt::format(", nor {} other{}", count, count == 1 ? "" : "s");
 }
 
+// The deadline at which rank 0 gives up: the first of all ranks that came, its own included. So a rank that came hears
+// who is missing while it still waits for that.
+struct FirstDeadline {
+  Deadline until;
+  int rank = 0;
+
+  void take(const Hello& hello) {
+    const Deadline theirs{std::chrono::milliseconds(hello.milliseconds_left)};
+    if (theirs.milliseconds_left() >= until.milliseconds_left()) return;
+    until = theirs;
+    rank = hello.rank;
+  }
+  std::string text() const {
+    if (rank == 0) return fmt::format("within {} ms", until.given().count());
+    return fmt::format("before the deadline of rank {}, {} ms after that rank came", rank, until.given().count());
+  }
+};
+
+[[noreturn]] void throw_not_come(const Job& job, int missing, int others, const FirstDeadline& first,
+                                 const std::string& refused) {
+  throw_missing(job.rank, missing, job.rank, 0,
+                fmt::format("rank 0: rank {} did not come to {} {}{}. Start it with the same "
+                            "address and {} ranks{}{}",
+                            missing, to_string(job.address), first.text(), nor_others(others), job.size,
+                            refused.empty() ? "" : ". Refused: ", refused));
+}
+
 Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
   const auto listener = job.listener != nullptr ? job.listener : std::make_shared<Listener>(listen_on(job.address));
   Mesh mesh;
@@ -186,7 +121,8 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
   std::vector<Contact> contacts(mesh.peers.size());
   int come = 1;
   std::string refused;
-  Reception reception(*listener, mesh.peers, deadline);
+  FirstDeadline first{deadline};
+  Reception reception(*listener, mesh.peers, first.until);
   const bool all = job.size == 1 || reception.run([&](Reception::Caller caller) {
     const Answer answer = judge(job, caller.hello, mesh, refused);
     if (answer.verdict != Verdict::welcome) {
@@ -197,6 +133,7 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
     std::strncpy(contact.host, peer_host(caller.socket).c_str(), sizeof contact.host - 1);
     contact.port = caller.hello.port;
     mesh.peers[static_cast<std::size_t>(caller.hello.rank)] = std::move(caller.socket);
+    first.take(caller.hello);
     return ++come == job.size;
   });
   Answer answer;
@@ -211,13 +148,7 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
     if (all) send_all(peer, std::as_bytes(std::span(contacts)), deadline);
   }
   if (reception.ended() >= 0) throw_ended(job.rank, reception.ended());
-  if (!all)
-    throw_missing(
-        job.rank, answer.value, job.rank, 0,
-        fmt::format("rank 0: rank {} did not come to {} within {} ms{}. Start it with the same "
-                    "address and {} ranks{}{}",
-                    answer.value, to_string(job.address), deadline.given().count(), nor_others(job.size - come - 1),
-                    job.size, refused.empty() ? "" : ". Refused: ", refused));
+  if (!all) throw_not_come(job, answer.value, job.size - come - 1, first, refused);
   return mesh;
 }
 
@@ -245,7 +176,7 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
           ErrorKind::invalid_argument,
           fmt::format("rank {}: the process at {} has another version of the bootstrap ({}; this one {}). Build "
                       "all from one version",
-                      job.rank, at, answer.value, kVersion));
+                      job.rank, at, answer.value, kJoinVersion));
   }
 }
 
@@ -263,8 +194,8 @@ Descriptor greet(const Job& job, std::uint16_t port, const Deadline& deadline, A
     const Deadline turn(std::chrono::milliseconds(  // one of several addresses may lead nowhere
         job.other_addresses.empty() ? deadline.milliseconds_left() : deadline.milliseconds_left(kMostMsToConnect)));
     Descriptor socket = connect_once(which == 0 ? job.address : job.other_addresses[which - 1], turn, why);
-    if (socket && send_one(socket, hello_of(job, port, 0), deadline) && receive_answer(socket, answer, deadline) &&
-        answer.magic == kJoinMagic) {
+    if (socket && send_one(socket, hello_of(job, port, 0, deadline), deadline) &&
+        receive_answer(socket, answer, deadline) && answer.magic == kJoinMagic) {
       if (answer.verdict == Verdict::welcome) return socket;
       if (answer.verdict != Verdict::other_job) throw_refused(job, answer);
       why = "another job listens there";
@@ -300,7 +231,7 @@ Mesh meet_all_ranks(const Job& job, const Deadline& deadline) {
     std::string why;
     const HostPort there = reach(contacts[static_cast<std::size_t>(rank)], rank_0);
     Descriptor socket = connect_once(there, deadline, why);
-    if (!socket || !send_one(socket, hello_of(job, 0, mesh.token), deadline))
+    if (!socket || !send_one(socket, hello_of(job, 0, mesh.token, deadline), deadline))
       throw_missing(job.rank, rank, job.rank, 0,
                     fmt::format("rank {}: rank {} cannot be reached at {} ({}). Every process must reach every other",
                                 job.rank, rank, to_string(there), why));

@@ -103,6 +103,17 @@ TEST(Bootstrap, NamesTheRankThatNeverStarts) {
   }
 }
 
+TEST(Bootstrap, NamesTheRankThatNeverStartsAtTheFirstDeadline) {
+  constexpr milliseconds kDeadline{1500};
+  const HostPort address = free_address();
+  std::vector<int> named(3, -1);
+  errors_on_ranks(2, [&](int rank) {
+    if (rank == 0) pause(milliseconds(1200));  // rank 1 waits for its answer 1000 ms longer than its deadline
+    named[static_cast<std::size_t>(rank)] = missing_in([&] { Bootstrap(job(address, rank, 3, ""), kDeadline); });
+  });
+  EXPECT_THAT(named, testing::ElementsAre(2, 2, -1));
+}
+
 TEST(Bootstrap, NamesTheRankThatDoesNotCome) {
   const HostPort address = free_address();
   std::vector<int> named(4, -1);
