@@ -5,6 +5,9 @@
 
 #include <set>
 
+#include "ferry/error.h"
+#include "support/open_files.h"
+
 namespace ferry::net {
 namespace {
 
@@ -48,6 +51,22 @@ void hear_a_burst(bool strangers_first) {
 
 TEST(Reception, HearsABurstOfRanksBeforeStrangers) { hear_a_burst(false); }
 TEST(Reception, HearsABurstOfRanksAfterStrangers) { hear_a_burst(true); }
+
+TEST(Reception, SaysThatThisProcessCanOpenNoMoreFiles) {
+  const Listener listener = listen_on({"127.0.0.1", 0});
+  const Descriptor caller = connection_to(listener);
+  const std::vector<Descriptor> met(2);
+  const Deadline deadline(kLong);
+  Reception reception(listener, met, deadline);
+  const test::NoMoreFiles no_more;
+  try {
+    reception.run([](const Reception::Caller&) { return false; });
+    ADD_FAILURE() << "the connection was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::system);
+    EXPECT_THAT(error.what(), testing::HasSubstr("ulimit -n"));
+  }
+}
 
 }  // namespace
 }  // namespace ferry::net

@@ -20,14 +20,15 @@ class DescriptorChannel {
 
   // Sends `mine` to every rank that the mask does not name, and returns theirs by rank; this rank's own entry is empty.
   // Collective. A barrier must come before, so that every channel exists. `call` tells calls apart and is the same on
-  // all ranks. Throws PeerMissing that names the first rank whose descriptor did not come, Error(system) if one cannot
-  // be sent. While it waits for a rank it calls `look` with that rank now and then, which may throw.
+  // all ranks. Throws PeerMissing that names the first rank whose descriptor did not come, or that takes none;
+  // Error(system) if one cannot be sent or kept. While it waits for a rank it calls `look` with that rank now and
+  // then, which may throw.
   std::vector<Descriptor> all_to_all(const Descriptor& mine, std::uint64_t call, const RankMask& mask,
                                      std::chrono::milliseconds deadline, const std::function<void(int)>& look = {});
 
  private:
   struct Note;
-  void send_to(int peer, const Descriptor& descriptor, const Note& note, const Deadline& deadline) const;
+  int try_send(int peer, const Descriptor& descriptor, const Note& note) const;
   bool receive_one(std::uint64_t call, std::vector<Descriptor>& descriptors);
 
   int rank_;

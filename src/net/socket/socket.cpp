@@ -170,9 +170,20 @@ Descriptor connect_once(const HostPort& address, const Deadline& deadline, std::
   return {};
 }
 
+// Linux reports errors of a connection that came here, too: that connection is gone. Others, such as too many open
+// files, leave the connection waiting, so whoever waits for the next one would spin.
 Descriptor accept_waiting(const Listener& listener) {
   Descriptor socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket) set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  const int error = errno;
+  if (socket)
+    set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  else if (error == EMFILE || error == ENFILE)
+    throw Error(ErrorKind::system,
+                fmt::format("cannot take a connection at port {}: {}. Raise the limit of open files (ulimit -n)",
+                            listener.port, std::strerror(error)));
+  else if (error == ENOMEM || error == ENOBUFS)
+    throw Error(ErrorKind::system, fmt::format("cannot take a connection at port {}: {}. Free memory on this host",
+                                               listener.port, std::strerror(error)));
   return socket;
 }
 

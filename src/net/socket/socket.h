@@ -69,7 +69,7 @@ Listener listen_on(const HostPort& address);
 // One attempt to connect, within the deadline; an empty descriptor and `why` if it failed. The system resolves the
 // name, which may take longer than the deadline.
 Descriptor connect_once(const HostPort& address, const Deadline& deadline, std::string& why);
-// The next connection that waits, or an empty descriptor.
+// The next connection that waits, or an empty descriptor. Throws Error(system) where this process can open no more.
 Descriptor accept_waiting(const Listener& listener);
 // The address of the other end, as text.
 std::string peer_host(const Descriptor& socket);
