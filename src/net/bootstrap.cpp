@@ -52,9 +52,11 @@ Bootstrap::Bootstrap(const Job& job, std::chrono::milliseconds deadline)
   token_ = mesh.token;
   links_.resize(mesh.peers.size());
   for (std::size_t rank = 0; rank < links_.size(); ++rank) links_[rank].socket = std::move(mesh.peers[rank]);
+  const std::chrono::milliseconds left(std::max(1, until.milliseconds_left()));
+  if (mesh.ended >= 0) fail_joining(mesh.ended, left);
   const std::byte here{1};  // no rank leaves before all are connected to all
   std::vector<std::byte> all(links_.size());
-  all_gather(std::span(&here, 1), all, {}, std::chrono::milliseconds(std::max(1, until.milliseconds_left())));
+  all_gather(std::span(&here, 1), all, {}, left);
   debug_log(DebugLevel::info, rank_, [&] { return fmt::format("{} processes met over TCP", job.size); });
 }
 
@@ -210,6 +212,15 @@ void Bootstrap::fail(const RankMask& mask, Failure failure, std::chrono::millise
     what = fmt::format("rank {}: rank {} did not come to set-up call {} within {} ms. {}", rank_, missing, call_,
                        deadline.count(), advice);
   throw_missing(rank_, missing, failure.reported_by, call_, what, ended ? Absence::ended : Absence::late);
+}
+
+// In the first call, to which ranks come that all others have connected to. `ended` may have come to it, and may have
+// said there whom it missed.
+void Bootstrap::fail_joining(int ended, std::chrono::milliseconds deadline) {
+  const Calling calling(*this);
+  ++call_;
+  read(ended);
+  fail({}, failure_of(ended, {}, deadline), deadline);
 }
 
 void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,

@@ -123,6 +123,7 @@ class Bootstrap {
   void throw_own_abort(const RankMask& mask);
   void throw_if_aborted(const RankMask& mask);
   [[noreturn]] void fail(const RankMask& mask, Failure failure, std::chrono::milliseconds deadline);
+  [[noreturn]] void fail_joining(int ended, std::chrono::milliseconds deadline);
 
   int rank_;
   std::uint64_t token_;

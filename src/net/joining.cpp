@@ -248,7 +248,8 @@ Mesh meet_all_ranks(const Job& job, const Deadline& deadline) {
     place = std::move(caller.socket);
     return --missing == 0;
   });
-  if (reception.ended() >= 0) throw_ended(job.rank, reception.ended());
+  if (!all) mesh.ended = reception.ended();
+  if (mesh.ended >= 0) return mesh;
   for (int rank = job.rank + 1; !all && rank < job.size; ++rank)
     if (!mesh.peers[static_cast<std::size_t>(rank)])
       throw_missing(

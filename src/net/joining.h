@@ -24,6 +24,9 @@ struct Job {
 struct Mesh {
   std::vector<Descriptor> peers;  // by rank; empty for this rank
   std::uint64_t token = 0;        // of this job, the same on all ranks and hard to guess
+  // A rank that ended while others had not connected here yet; -1: none, and all peers are here. What it said before
+  // it ended can be read from its connection.
+  int ended = -1;
 };
 
 // Collective over the job. Connections from outside of the job are ignored. A process whose rank is taken, or that has

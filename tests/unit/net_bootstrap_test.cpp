@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "ferry/error.h"
+#include "net/reception.h"
 #include "support/bootstrap_ranks.h"
 
 namespace ferry::net {
@@ -112,6 +113,48 @@ TEST(Bootstrap, NamesTheRankThatNeverStartsAtTheFirstDeadline) {
     named[static_cast<std::size_t>(rank)] = missing_in([&] { Bootstrap(job(address, rank, 3, ""), kDeadline); });
   });
   EXPECT_THAT(named, testing::ElementsAre(2, 2, -1));
+}
+
+// Rank 2 ends before it connects to rank 1. Rank 0 sees that and ends, too.
+TEST(Bootstrap, NamesTheRankThatEndsWhileItJoins) {
+  const HostPort address = free_address();
+  std::vector<int> named(3, -1);
+  errors_on_ranks(3, [&](int rank) {
+    if (rank != 2) {
+      const auto meet = [&] { Bootstrap(job(address, rank, 3, ""), kLong); };
+      named[static_cast<std::size_t>(rank)] = missing_in(meet, Absence::ended);
+      return;
+    }
+    const Deadline deadline(kLong);
+    std::string why;
+    Descriptor rank_0;
+    while (!rank_0 && !deadline.has_passed()) rank_0 = connect_once(address, deadline, why);
+    Hello hello;
+    hello.milliseconds_left = 20'000;
+    hello.rank = 2;
+    hello.size = 3;
+    std::byte answer[1];
+    EXPECT_TRUE(send_all(rank_0, std::as_bytes(std::span(&hello, 1)), deadline));
+    EXPECT_TRUE(receive_all(rank_0, answer, deadline));
+  });
+  EXPECT_THAT(named, testing::ElementsAre(2, 2, -1));
+}
+
+// Rank 0 says that all ranks have come, and ends without a word about another one.
+TEST(Bootstrap, NamesRank0ThatEndsWhileOthersMeet) {
+  const Listener listener = listen_on({"127.0.0.1", 0});
+  std::thread rank_0([&] {
+    const Deadline deadline(kLong);
+    Descriptor rank_1;
+    while (!rank_1 && !deadline.has_passed()) rank_1 = accept_waiting(listener);
+    Hello hello;
+    EXPECT_TRUE(receive_all(rank_1, std::as_writable_bytes(std::span(&hello, 1)), deadline));
+    std::uint64_t answer_and_contacts[3 + 3 * 8] = {kJoinMagic};
+    EXPECT_TRUE(send_all(rank_1, std::as_bytes(std::span(answer_and_contacts)), deadline));
+  });
+  const auto meet = [&] { Bootstrap(job({"127.0.0.1", listener.port}, 1, 3, ""), kLong); };
+  EXPECT_EQ(missing_in(meet, Absence::ended), 0);
+  rank_0.join();
 }
 
 TEST(Bootstrap, NamesTheRankThatDoesNotCome) {
