@@ -39,7 +39,8 @@ ShmemBootstrap::ShmemBootstrap(std::unique_ptr<ShmemBlock> block, std::shared_pt
       losses_(std::move(losses)),
       map_(map),
       chunks_sent_(map.ranks),
-      chunks_received_(map.ranks) {
+      chunks_received_(map.ranks),
+      given_up_for_(map.ranks, -1) {
   renew_sent();
 }
 
@@ -207,11 +208,13 @@ void ShmemBootstrap::await_step(std::size_t offset, Epoch number, int peer, cons
   const auto aborted = [&] { return has_aborted(peer) || has_aborted(rank()); };
   const Waited waited = wait_at_least(word(offset), number, aborted, pacer);
   if (waited == Waited::arrived) return;
+  given_up_for_[static_cast<std::size_t>(peer)] = peer;
   if (waited == Waited::aborted) throw_aborted_by(has_aborted(rank()) ? rank() : peer, {}, number);
   tell(number, false, peer, last_mask_);
   const int missing = losses_->find_culprit(peer, deadline, [&](int each) {
     return each >= 0 && each < ranks() && each != rank() && !is_masked(last_mask_, each);
   });
+  given_up_for_[static_cast<std::size_t>(peer)] = missing;
   WaitRecord record;
   record.operation = Operation::set_up;
   record.my_rank = record.reported_by = rank();
@@ -226,9 +229,24 @@ void ShmemBootstrap::await_step(std::size_t offset, Epoch number, int peer, cons
                                         rank(), peer, what, deadline.count()));
 }
 
+void ShmemBootstrap::require_whole(int peer) const {
+  const int missing = given_up_for_[static_cast<std::size_t>(peer)];
+  if (missing < 0) return;
+  if (has_aborted(rank()) || has_aborted(peer)) throw_aborted_by(has_aborted(rank()) ? rank() : peer, {}, step_);
+  WaitRecord record;
+  record.operation = Operation::set_up;
+  record.my_rank = record.reported_by = rank();
+  record.missing_rank = missing;
+  throw PeerMissing(record,
+                    fmt::format("rank {}: an earlier call gave up on rank {} while bytes went between this rank "
+                                "and rank {}; no more can go. Make a new world",
+                                rank(), missing, peer));
+}
+
 // Chunks are double-buffered: chunk c is sent when c - 2 was taken. All are taken at the end, so the next call may
 // reuse both buffers.
 void ShmemBootstrap::send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline) {
+  require_whole(to);
   Epoch& number = chunks_sent_[static_cast<std::size_t>(to)];
   for (std::size_t begin = 0; begin < data.size(); begin += map_.chunk_bytes) {
     const std::span<const std::byte> chunk = data.subspan(begin, std::min(map_.chunk_bytes, data.size() - begin));
@@ -246,6 +264,7 @@ void ShmemBootstrap::send(std::span<const std::byte> data, int to, std::chrono::
 }
 
 void ShmemBootstrap::receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline) {
+  require_whole(from);
   Epoch& number = chunks_received_[static_cast<std::size_t>(from)];
   for (std::size_t begin = 0; begin < data.size(); begin += map_.chunk_bytes) {
     const std::size_t bytes = std::min(map_.chunk_bytes, data.size() - begin);

@@ -99,6 +99,7 @@ class ShmemBootstrap {
   int find_culprit(const Step& step, int late) const;
   void tell(Epoch number, bool reported, int missing, const RankMask& mask) const;
   void await_step(std::size_t offset, Epoch number, int peer, const char* what, std::chrono::milliseconds deadline);
+  void require_whole(int peer) const;
 
   std::unique_ptr<ShmemBlock> block_;
   std::shared_ptr<ShmemLosses> losses_;
@@ -108,6 +109,9 @@ class ShmemBootstrap {
   std::shared_ptr<Sent> sent_;
   std::vector<Epoch> chunks_sent_;      // [ranks]
   std::vector<Epoch> chunks_received_;  // [ranks]
+  // [ranks]: whom this rank gave up on in a send or receive with that rank; -1: no one. The two may count chunks apart
+  // since then, so none goes between them any more.
+  std::vector<int> given_up_for_;
 };
 
 }  // namespace ferry::cpu
