@@ -223,6 +223,18 @@ void Bootstrap::fail_joining(int ended, std::chrono::milliseconds deadline) {
   fail({}, failure_of(ended, {}, deadline), deadline);
 }
 
+void Bootstrap::begin_call(std::span<const std::byte> mine, const RankMask& mask) {
+  ++call_;
+  failures_.erase(failures_.begin(), failures_.lower_bound(call_));
+  for (int peer = 0; peer < size(); ++peer) {
+    Link& each = link(peer);
+    each.contributions.erase(each.contributions.begin(), each.contributions.lower_bound(call_));
+    if (peer == rank_ || is_masked(mask, peer)) continue;
+    queue(each, Kind::contribution, mine);
+    flush(each);
+  }
+}
+
 void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
                            std::chrono::milliseconds deadline) {
   if (all.size() != mine.size() * links_.size())
@@ -233,23 +245,18 @@ void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte>
     throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: the mask takes out this rank itself", rank_));
   const Calling calling(*this);
   throw_own_abort(mask);  // not in the next call: the others wait for a rank that aborted in their own call
-  ++call_;
   const Deadline until(std::min(deadline, kMaxDeadline));
-  failures_.erase(failures_.begin(), failures_.lower_bound(call_));
-  for (int peer = 0; peer < size(); ++peer) {
-    Link& each = link(peer);
-    each.contributions.erase(each.contributions.begin(), each.contributions.lower_bound(call_));
-    if (peer == rank_ || is_masked(mask, peer)) continue;
-    queue(each, Kind::contribution, mine);
-    flush(each);
-  }
+  begin_call(mine, mask);
   for (int peer = 0; peer < size(); ++peer)
     if (!is_masked(mask, peer)) read(peer);
   for (;;) {
     // Checked before the contributions: all those of a call may be there although other ranks gave it up.
     const auto reported = failures_.find(call_);
-    if (reported != failures_.end() && !is_masked(mask, reported->second.reported_by))
-      fail(mask, reported->second, deadline);
+    if (reported != failures_.end() && !is_masked(mask, reported->second.reported_by)) {
+      if (!is_masked(mask, reported->second.missing)) fail(mask, reported->second, deadline);
+      begin_call(mine, mask);  // the others gave up a call of this number that this rank did not make
+      continue;
+    }
     if (is_done(mask)) break;
     throw_if_aborted(mask);
     const int ended = first_missing(mask, true);

@@ -107,6 +107,7 @@ class Bootstrap {
   void read(int rank);
   void take_frames(int rank);
   void take_frame(int rank, const Header& header, std::span<const std::byte> body);
+  void begin_call(std::span<const std::byte> mine, const RankMask& mask);
   void wait(const RankMask& mask, const Deadline& deadline);
   int first_missing(const RankMask& mask, bool only_ended) const;
   bool is_done(const RankMask& mask) const;

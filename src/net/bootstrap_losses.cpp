@@ -56,7 +56,9 @@ int Bootstrap::find_culprit(int missing, const RankMask& mask) {
 Bootstrap::Failure Bootstrap::failure_of(int missing, const RankMask& mask, std::chrono::milliseconds deadline) {
   const int culprit = follow_losses(missing, call_ - 1, mask, Deadline(moment_for_words(deadline)));
   const auto reported = failures_.find(call_);
-  if (reported != failures_.end() && !is_masked(mask, reported->second.reported_by)) return reported->second;
+  if (reported != failures_.end() && !is_masked(mask, reported->second.reported_by) &&
+      !is_masked(mask, reported->second.missing))
+    return reported->second;
   return {culprit, culprit == missing ? rank_ : missing, false};
 }
 
