@@ -75,7 +75,7 @@ namespace {
 
 constexpr RowOrders kGrouped{RowOrder::by_expert, RowOrder::padded, RowOrder::in_place};
 constexpr RowOrders kCopied{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded};
-constexpr RowOrders kAny{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
+constexpr RowOrders kAnyOrder{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
 constexpr RowOrders kBySource{RowOrder::by_source};
 constexpr RowOrders kNone{};
 
@@ -119,31 +119,31 @@ std::vector<OutputRule> output_rules(const RowLayout& layout, std::int64_t rows,
   add_row_bytes(rules, layout, rows, order, expert_stride);
   add(rules, "row_offsets", &Out::row_offsets, DType::u32, {groups + 1}, {{}, kGrouped, kNone, kGrouped});
   add(rules, "expert_ids", &Out::expert_ids, DType::i32, {groups}, {{}, kGrouped, kNone, kGrouped});
-  add(rules, "src_info", &Out::src_info, DType::i32, {rows, 2}, {{}, kAny, kNone, kAny});
+  add(rules, "src_info", &Out::src_info, DType::i32, {rows, 2}, {{}, kAnyOrder, kNone, kAnyOrder});
   if (layout.scale_layout == ScaleLayout::tiled) {
     constexpr RowOrders tiled{RowOrder::by_expert, RowOrder::padded};
     add(rules, "scales_offsets", &Out::scales_offsets, DType::u32, {groups}, {{}, tiled, tiled, tiled});
   }
-  add(rules, "handle", &Out::handle, DType::u8, {layout.handle_bytes}, {{}, kAny, kNone, kNone});
+  add(rules, "handle", &Out::handle, DType::u8, {layout.handle_bytes}, {{}, kAnyOrder, kNone, kNone});
   rules.back().spec.alignment = 16;
-  add(rules, "counts", &Out::counts, DType::i32, {groups}, {{}, kAny, padded, ordered});
+  add(rules, "counts", &Out::counts, DType::i32, {groups}, {{}, kAnyOrder, padded, ordered});
   add(rules, "row_topk_ids", &Out::row_topk_ids, DType::i32, {rows, top_k}, {{}, kBySource, kNone, kBySource});
   add(rules, "row_topk_weights", &Out::row_topk_weights, DType::f32, {rows, top_k}, {{}, kBySource, kNone, kBySource});
-  add(rules, "source_offsets", &Out::source_offsets, DType::u32, {sources + 1}, {{}, kAny, kBySource, kBySource});
+  add(rules, "source_offsets", &Out::source_offsets, DType::u32, {sources + 1}, {{}, kAnyOrder, kBySource, kBySource});
   if (layout.has_global_scales)
     add(rules, "global_scales", &Out::global_scales, DType::f32, {rows}, {{}, kCopied, kCopied, kCopied});
   add(rules, "gather", &Out::gather, DType::i32, {rows}, {{}, in_place, in_place, in_place});
-  add(rules, "source_starts", &Out::source_starts, DType::i32, {groups, sources}, {{}, kAny, kNone, kNone});
+  add(rules, "source_starts", &Out::source_starts, DType::i32, {groups, sources}, {{}, kAnyOrder, kNone, kNone});
   add(rules, "row_weights", &Out::row_weights, DType::f32, {rows}, {{}, kGrouped, kNone, kNone});
   add(rules, "row_sources", &Out::row_sources, DType::i32, {rows}, {{}, kGrouped, kNone, kNone});
   // Messages come whether their rows fit or not.
-  add(rules, "messages", &Out::messages, DType::i32, {layout.expert_rows, 2 + top_k}, {{}, kAny, kNone, kNone});
+  add(rules, "messages", &Out::messages, DType::i32, {layout.expert_rows, 2 + top_k}, {{}, kAnyOrder, kNone, kNone});
   if (layout.scale_layout != ScaleLayout::none)
     add(rules, "row_scales", &Out::row_scales, layout.scale_dtype, {rows, layout.scales_per_row},
         {{}, kCopied, kNone, kNone});
-  add(rules, "overflow", &Out::overflow, DType::i32, {1}, {{}, kAny, kNone, kNone});
-  add(rules, "cumulative_counts", &Out::cumulative_counts, DType::i32, {groups}, {{}, kAny, kNone, kNone});
-  add(rules, "waited_ns", &Out::waited_ns, DType::i64, {sources}, {{}, kAny, kNone, kNone});
+  add(rules, "overflow", &Out::overflow, DType::i32, {1}, {{}, kAnyOrder, kNone, kNone});
+  add(rules, "cumulative_counts", &Out::cumulative_counts, DType::i32, {groups}, {{}, kAnyOrder, kNone, kNone});
+  add(rules, "waited_ns", &Out::waited_ns, DType::i64, {sources}, {{}, kAnyOrder, kNone, kNone});
   return rules;
 }
 

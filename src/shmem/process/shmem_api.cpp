@@ -7,13 +7,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string>
 #include <string_view>
 
+#include "base/byte_size.h"
 #include "ferry/detail/base/order.h"
 #include "shmem/process/shmem_lost_peer.h"
 
@@ -42,13 +42,7 @@ std::size_t default_heap_bytes(int processes_of_this_host) {
 
 std::size_t heap_bytes_of_environment() {
   const char* text = std::getenv(kHeapVariable);
-  if (text == nullptr) return 0;
-  char* end = nullptr;
-  const unsigned long long number = std::strtoull(text, &end, 10);
-  const std::string units = "KMGT";
-  const std::size_t unit = units.find(static_cast<char>(std::toupper(static_cast<unsigned char>(*end))));
-  const unsigned shift = *end == '\0' || unit == std::string::npos ? 0 : 10 * (static_cast<unsigned>(unit) + 1);
-  return static_cast<std::size_t>(number) << shift;
+  return text == nullptr ? 0 : bytes_of_size(text);
 }
 
 // UCX warns about settings of transports that it must not use.

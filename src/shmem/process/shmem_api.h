@@ -22,7 +22,7 @@ struct Started {
 // What the launcher's processes get without an option: half of this machine's memory, shared evenly, as a power of two.
 std::size_t default_heap_bytes(int processes_of_this_host);
 
-// Bytes that SHMEM_SYMMETRIC_HEAP_SIZE names ("2G", "512M"); 0 where it is not set.
+// Bytes that SHMEM_SYMMETRIC_HEAP_SIZE names ("2G", "512M"); 0 where it is not set or no such size.
 std::size_t heap_bytes_of_environment();
 
 // Sets what OpenSHMEM reads when it starts; called before start() and while no other thread reads the environment.

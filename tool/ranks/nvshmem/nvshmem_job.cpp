@@ -2,10 +2,9 @@
 #include "tool/ranks/nvshmem/nvshmem_job.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
-#include <string_view>
 
+#include "base/byte_size.h"
 #include "cuda/device/device_memory.h"
 #include "cuda/world/process_place.h"
 #include "ferry/detail/cuda/launch/launch.h"
@@ -21,20 +20,10 @@ namespace {
 constexpr std::uint64_t kMostHeap = std::uint64_t{8} << 30;
 constexpr std::uint64_t kLeastHeap = std::uint64_t{16} << 20;
 
-// "4G", "512M" or bytes; 0 where it is neither there nor such a number.
+// 0 where it is neither there nor a size.
 std::uint64_t symmetric_size() {
   const char* text = std::getenv("NVSHMEM_SYMMETRIC_SIZE");
-  if (text == nullptr) return 0;
-  const std::string_view digits(text);
-  std::uint64_t value = 0;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (parsed.ec != std::errc()) return 0;
-  const std::string_view unit = digits.substr(static_cast<std::size_t>(parsed.ptr - digits.data()));
-  const int shift = unit.starts_with('K') || unit.starts_with('k')   ? 10
-                    : unit.starts_with('M') || unit.starts_with('m') ? 20
-                    : unit.starts_with('G') || unit.starts_with('g') ? 30
-                                                                     : 0;
-  return value << shift;
+  return text == nullptr ? 0 : bytes_of_size(text);
 }
 
 std::uint64_t free_memory(int device) {
