@@ -57,6 +57,13 @@ TEST(PlaceOfProcess, ReadsTorchrunAndKeepsOffTheStoresPort) {
             "[fd00::1]:10");
 }
 
+TEST(PlaceOfProcess, RefusesAMasterPortThatNoPortFollows) {
+  for (const char* port : {"65535", "2147483647", "-1"}) {
+    const Variables torch{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node3"}, {"MASTER_PORT", port}};
+    EXPECT_THAT(refusal(torch), testing::AllOf(testing::HasSubstr(port), testing::HasSubstr("65535"))) << port;
+  }
+}
+
 TEST(PlaceOfProcess, ReadsOpenMpiOfOneHost) {
   const Variables mpi{{"OMPI_COMM_WORLD_RANK", "2"},
                       {"OMPI_COMM_WORLD_SIZE", "4"},

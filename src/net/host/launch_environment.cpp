@@ -112,6 +112,12 @@ std::string find_bootstrap_address(const Environment& environment, const Process
     return fmt::format(host.find(':') == std::string::npos ? fmt::runtime("{}:{}") : fmt::runtime("[{}]:{}"), host, at);
   };
   if (!master.empty() && port) {
+    if (*port < 0 || *port >= 0xFFFF)
+      throw Error(
+          ErrorKind::invalid_argument,
+          fmt::format("the environment says MASTER_PORT={}; the ranks meet at the port after it, which must be at "
+                      "most 65535. Give another MASTER_PORT, or FERRY_ADDRESS",
+                      *port));
     place.address = with_port(master, *port + 1);
     return "";
   }
