@@ -241,6 +241,10 @@ void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte>
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: all_gather: `all` has {} bytes; it must have {} x {}", rank_, all.size(), size(),
                             mine.size()));
+  if (mine.size() > kMostBytes)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("rank {}: all_gather: each rank gives {} bytes; the limit is {}. Gather them in parts",
+                            rank_, mine.size(), kMostBytes));
   if (is_masked(mask, rank_))
     throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: the mask takes out this rank itself", rank_));
   const Calling calling(*this);

@@ -297,6 +297,19 @@ TEST(Bootstrap, RefusesPartsOfOtherSizes) {
   for (const std::string& error : errors) EXPECT_THAT(error, testing::AllOf(HasSubstr("4"), HasSubstr("12")));
 }
 
+TEST(Bootstrap, RefusesPartsAboveTheLimitWithBothValues) {
+  constexpr std::size_t kLimit = std::size_t{1} << 30;
+  Bootstrap bootstrap(job(free_address(), 0, 1, ""), kLong);
+  std::byte none{};  // refused before it is read
+  try {
+    bootstrap.all_gather(std::span(&none, kLimit + 1), std::span(&none, kLimit + 1), {}, kLong);
+    ADD_FAILURE() << "it was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("1073741825"), HasSubstr("1073741824")));
+  }
+}
+
 std::string refusal(const Job& job) {
   try {
     const Bootstrap bootstrap(job, kShort);
