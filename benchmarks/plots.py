@@ -35,8 +35,7 @@ MOST_SERIES = 4
 def kind_of(record):
     """What a line over tokens keeps fixed."""
     policy = record["policy"]
-    return (records.shape_of(record), record["format"], policy["combine"], policy["routing"],
-            policy.get("max_blocks", 0), policy.get("workers", 1))
+    return (records.shape_of(record), record["format"], policy["combine"], policy["routing"], records.asked_of(record))
 
 
 def newest(measured, key):
@@ -59,7 +58,7 @@ def plot_tokens(measured):
     found = longest_sweep(measured)
     if found is None:
         return None
-    (shape, format_name, combine, routing, *_), lines = found
+    (shape, format_name, combine, routing, asked), lines = found
     operations = [name for name in OPERATIONS if any(operation == name for operation, _ in lines)]
     figure, axes = plt.subplots(1, len(operations), figsize=(3.4 * len(operations), 3.3), sharey=True, squeeze=False)
     for axis, operation in zip(axes[0], operations):
@@ -83,7 +82,7 @@ def plot_tokens(measured):
         axis.minorticks_off()
     axes[0][0].set_ylabel("microseconds")
     axes[0][0].legend()
-    figure.suptitle(f"{shape}, {format_name}, {combine}, {routing} routing", fontsize=10)
+    figure.suptitle(", ".join([shape, format_name, combine, f"{routing} routing", *records.words_of(asked)]), fontsize=10)
     return figure
 
 
@@ -94,8 +93,8 @@ def ratio_of(record):
 def plot_models(measured):
     pairs = newest([r for r in measured if r["operation"] == "pair" and "model" in r["shape"]],
                    lambda r: (r["shape"]["model"], r["shape"]["tokens"], r["shape"]["ranks"], r["format"],
-                              r["policy"]["routing"]))
-    # One series for each number of tokens, ranks, format and routing that every model has.
+                              r["policy"]["routing"], r["policy"]["combine"], records.asked_of(r)))
+    # One series for each number of tokens, ranks, format and so on that every model has.
     models = list(dict.fromkeys(key[0] for key in pairs))
     series = [key for key in dict.fromkeys(key[1:] for key in pairs) if all((model, *key) in pairs for model in models)]
     if len(models) < FEWEST_POINTS or not series:
@@ -104,10 +103,13 @@ def plot_models(measured):
         series = [series[round(i * (len(series) - 1) / (MOST_SERIES - 1))] for i in range(MOST_SERIES)]
     figure, axis = plt.subplots(figsize=(7.2, 0.9 + 0.22 * len(models) * max(1, len(series) / 2)))
     height = 0.8 / len(series)
+    combines_vary = len({combine for *_, combine, _ in series}) > 1
     for index, key in enumerate(series):
         places = [place + index * height for place in range(len(models))]
-        label = f"n = {key[0]}, {key[1]} ranks, {key[2]}, {key[3]}"
-        axis.barh(places, [ratio_of(pairs[(model, *key)]) for model in models], height=height, label=label)
+        n, ranks, format_name, routing, combine, asked = key
+        label = [f"n = {n}", f"{ranks} ranks", format_name, routing, *([combine] if combines_vary else []),
+                 *records.words_of(asked)]
+        axis.barh(places, [ratio_of(pairs[(model, *key)]) for model in models], height=height, label=", ".join(label))
     axis.set_yticks([place + 0.4 - height / 2 for place in range(len(models))], models)
     axis.invert_yaxis()
     axis.axvline(1, color="#333333", linewidth=0.8)
@@ -119,8 +121,8 @@ def plot_models(measured):
 
 def plot_formats(measured):
     pairs = newest([r for r in measured if r["operation"] == "pair" and "model" not in r["shape"]],
-                   lambda r: (kind_of(r)[0], r["shape"]["tokens"], r["policy"]["combine"], r["policy"]["routing"],
-                              r["format"]))
+                   lambda r: (records.shape_of(r), r["shape"]["tokens"], r["policy"]["combine"], r["policy"]["routing"],
+                              records.asked_of(r), r["format"]))
     kinds = {}
     for (*kind, format_name), record in pairs.items():
         kinds.setdefault(tuple(kind), {})[format_name] = record
@@ -135,7 +137,8 @@ def plot_formats(measured):
               markersize=14, markeredgewidth=2, label="floor")
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axis.invert_yaxis()
-    axis.set_title(f"{kind[0]}, n = {kind[1]}, {kind[2]}, {kind[3]} routing", fontsize=10)
+    shape, n, combine, routing, asked = kind
+    axis.set_title(", ".join([shape, f"n = {n}", combine, f"{routing} routing", *records.words_of(asked)]), fontsize=10)
     axis.set_xlabel("microseconds of a pair")
     return figure
 

@@ -33,6 +33,28 @@ def shape_of(record):
     return f"{name}, {shape['ranks']} {KINDS.get(record['backend'], 'ranks')}"
 
 
+# What a line may be asked for beside format, combine and routing, and what older records mean that do not say it.
+USUAL = {"rows": "by_expert", "results": "bf16", "given": "bf16", "dispatch": "fresh", "message_copies": 2,
+         "max_blocks": 0, "workers": 1}
+WORDS = {"rows": "rows {}", "results": "results in {}", "given": "tokens {}", "dispatch": "{}",
+         "message_copies": "{} message copies", "max_blocks": "{} blocks", "workers": "{} workers"}
+
+
+def asked_of(record):
+    """Records of which this differs are of different lines."""
+    return tuple(record["policy"].get(name, usual) for name, usual in USUAL.items())
+
+
+def unusual_of(record):
+    """{name: value} of what is not as usual."""
+    return {name: value for name, value in zip(USUAL, asked_of(record)) if value != USUAL[name]}
+
+
+def words_of(asked):
+    """What is not as usual in one asked_of(), for a title."""
+    return [WORDS[name].format(value) for name, value in zip(USUAL, asked) if value != USUAL[name]]
+
+
 def baseline_name(record):
     """MPI or NCCL."""
     return record["baseline"]["name"].split(",")[0].split("_")[0]

@@ -39,6 +39,17 @@ def of_cpus(made):
     return {name: value for name, value in made.items() if "bound" not in name} | {"backend": "cpu", "policy": policy}
 
 
+# What records of one exchange may differ in beside format, combine and routing.
+ASKED = ({"rows": "by_source"}, {"results": "nvfp4"}, {"given": "encoded"}, {"dispatch": "replay"}, {"message_copies": 4},
+         {"max_blocks": 24}, {"workers": 2})
+
+
+def asked(made, **policy):
+    """The same line, asked for something else, and slower."""
+    return made | {"policy": made["policy"] | policy, "time_us": made["time_us"] | {"median": 999.0},
+                   "ratio_to_bound": 9.0, "floor_us": 500.0}
+
+
 def sweep(model=None):
     return [record(operation, tokens, model) for tokens in (1, 32, 1024) for operation in ("dispatch", "combine", "pair")]
 
@@ -55,6 +66,16 @@ class TableTest(unittest.TestCase):
         self.assertTrue(text.startswith("all: shape hidden 7168"))
         self.assertIn("| operation | n |", text)
         self.assertEqual(text.count("\n| "), 10)
+
+    def test_what_lines_are_asked_for_is_a_column_where_it_varies(self):
+        for policy in ASKED:
+            with self.subTest(policy):
+                ((_, value),) = policy.items()
+                rows = [table.exchange_row(record()), table.exchange_row(asked(record(), **policy))]
+                self.assertIn(f" {value} |", table.table(rows))
+        usual = {"rows": "by_expert", "results": "bf16", "given": "bf16", "dispatch": "fresh", "message_copies": 2}
+        said = table.exchange_row(record() | {"policy": record()["policy"] | usual})
+        self.assertEqual(said, table.exchange_row(record()))  # older records do not say it
 
     def test_rows_without_a_baseline_have_an_empty_cell(self):
         text = table.table([table.exchange_row(record()), table.exchange_row(record(tokens=1, baseline=False))])
@@ -156,6 +177,27 @@ class PlotTest(unittest.TestCase):
         import plots
         _, lines = plots.longest_sweep(sweep() + [record("pair", 32, median=99.0)])
         self.assertEqual(lines["pair", 32]["time_us"]["median"], 99.0)
+
+    def test_what_is_asked_for_otherwise_changes_no_point(self):
+        models = [one for name in ("deepseek-v3", "kimi-k2", "mixtral-8x7b") for one in sweep(name)]
+        formats = [record(format_name=name) for name in ("bf16", "mxfp8", "nvfp4")]
+        plain = sweep() + models + formats
+        made = self.plots_of(plain)
+        few = sweep()[:3] + models[:9] + formats[:1]  # some lines of each plot, not for all models
+        for policy in (*ASKED, {"combine": "exact"}):
+            with self.subTest(policy):
+                self.assertEqual(self.plots_of(plain + [asked(one, **policy) for one in few]), made)
+
+    def test_what_is_asked_for_is_said(self):
+        models = [one for name in ("deepseek-v3", "kimi-k2", "mixtral-8x7b") for one in sweep(name)]
+        formats = [record(format_name=name) for name in ("bf16", "mxfp8", "nvfp4")]
+        made = self.plots_of([asked(one, rows="by_source") for one in sweep() + models + formats])
+        self.assertEqual(sorted(made), ["x-formats.svg", "x-models.svg", "x-tokens.svg"])
+        for name, text in made.items():
+            self.assertIn(b"rows by_source", text, name)
+        both = self.plots_of(models + [asked(one, combine="exact") for one in models])["x-models.svg"]
+        for combine in (b", by_rank<", b", exact<"):
+            self.assertIn(combine, both)
 
     def test_few_points_make_no_plot(self):
         self.assertEqual(self.plots_of([record()]), {})
