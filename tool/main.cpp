@@ -18,9 +18,10 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kBadUse = 2;
 
-// What is bad use for one process of a job is so for all: the first says it, and the others give it time to.
-bool is_said_by_another(int code) {
-  if (code != kBadUse || ferry::app::process_number() == 0) return false;
+// What is bad use for one process of a job is so for all: the first says it, and the others give it time to. Handlers
+// call it, so it throws nothing.
+bool is_said_by_another(int code) noexcept {
+  if (code != kBadUse || ferry::app::speaks_for_all()) return false;
   constexpr int kMilliseconds = 1000;
   poll(nullptr, 0, kMilliseconds);
   return true;

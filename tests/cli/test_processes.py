@@ -96,8 +96,45 @@ class ProcessesTestCase(FerryTestCase):
             with self.subTest(arguments[0]):
                 done = start(RANKS, *arguments, "--backend", "processes")
                 self.assertEqual([each.returncode for each in done], [code] * RANKS, done[0].stderr)
-                for word in words:  # the first process may be the only one that says why
-                    self.assertIn(word, done[0].stderr)
+                for word in words:
+                    for each in done:  # nobody but the user knows that they are of one job
+                        self.assertIn(word, each.stderr)
+
+
+class UnfitEnvironmentTestCase(FerryTestCase):
+    """RANK, WORLD_SIZE and an address that do not fit together, or that belong to nobody else."""
+
+    UNFIT = {"rank 2 of 2 ranks": {"RANK": "2", "WORLD_SIZE": "2", "FERRY_ADDRESS": "127.0.0.1:5000"},
+             "no address": {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "n0"},
+             "RANK=abc": {"RANK": "abc", "WORLD_SIZE": "2", "MASTER_ADDR": "n0"}}
+    ALONE = {"RANK": "1", "WORLD_SIZE": "2", "FERRY_ADDRESS": "127.0.0.1:5000"}
+
+    def test_help_and_version_work(self):
+        for words, place in self.UNFIT.items():
+            for command in ["--help"], ["bench", "--help"], ["version"], ["--version"], ["completion", "bash"]:
+                with self.subTest(words, command=command):
+                    self.assert_done(ferry(*command, env={**os.environ, **place}))
+
+    def test_commands_are_refused(self):
+        for words, place in self.UNFIT.items():
+            for command in ["info"], ["demo", "--no-svg"], ["verify", "--quick"], ["bench", "--backend", "cpu"]:
+                with self.subTest(words, command=command):
+                    self.assert_refused(ferry(*command, env={**os.environ, **place}), 2, words)
+
+    def test_a_process_of_another_number_says_what_is_wrong(self):
+        demo = ["demo", "--backend", "processes", "--rank", 2]
+        self.assert_refused(ferry(*demo, env={**os.environ, **self.ALONE}), 2, "--rank is not an option of ferry demo")
+        bare = ferry(env={**os.environ, **self.ALONE})
+        self.assertEqual(bare.returncode, 2)
+        self.assertIn("bench", bare.stderr)
+
+    def test_the_first_speaks_for_those_of_a_launcher(self):
+        launched = {"torchrun": {**self.ALONE, "TORCHELASTIC_RUN_ID": "none"},
+                    "Open MPI": {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}}
+        for launcher, place in launched.items():
+            with self.subTest(launcher):
+                done = ferry("demo", "--rank", 2, env={**os.environ, **place})
+                self.assertEqual((done.returncode, done.stderr), (2, ""))
 
 
 if __name__ == "__main__":

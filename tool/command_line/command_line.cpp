@@ -306,7 +306,7 @@ void run_command_line(int argc, char** argv) {
   add_commands(app);
   std::vector<std::string> words = without_help_command({argv + std::min(argc, 1), argv + argc});
   if (words.empty()) {
-    if (process_number() == 0) std::fputs(app.help().c_str(), stderr);
+    if (speaks_for_all()) std::fputs(app.help().c_str(), stderr);
     throw Error(ErrorKind::invalid_argument, "a command is missing; the help above lists them");
   }
   const CommandEntry table = entry_of_all(app);

@@ -74,8 +74,12 @@ bool gpus_are_enough(int ranks) {
 }  // namespace
 
 int num_ranks_of_this_host(const Ranks& ranks) {
-  const auto launched = net::launched_process();
-  return ranks.is_part() && launched ? launched->on_this_host : ranks.here();
+  if (!ranks.is_part()) return ranks.here();
+  const WorldKind kind = ranks.world().kind();
+  if (kind == WorldKind::processes || kind == WorldKind::cuda_processes) return ranks.size();  // worlds of one host
+  auto launched = net::launched_process();
+  if (!launched) launched = net::launched_process_without_shmem();
+  return launched ? launched->on_this_host : ranks.here();
 }
 
 const std::vector<Backend>& backends() {
@@ -86,8 +90,8 @@ const std::vector<Backend>& backends() {
        make_process_ranks, RanksAre::processes, start_process_job},
       {"shmem", WorldKind::shmem, "processes under oshrun", shmem_starter().why_missing, shmem_starter().num_ranks,
        make_shmem_ranks, RanksAre::processes, shmem_starter().start},
-      {"cuda", num_processes() > 1 ? WorldKind::cuda_processes : WorldKind::cuda, "GPUs of this host", why_no_gpus,
-       most_gpu_ranks, make_gpu_ranks, num_processes() > 1 ? RanksAre::processes : RanksAre::of_one_process,
+      {"cuda", has_other_processes() ? WorldKind::cuda_processes : WorldKind::cuda, "GPUs of this host", why_no_gpus,
+       most_gpu_ranks, make_gpu_ranks, has_other_processes() ? RanksAre::processes : RanksAre::of_one_process,
        start_gpu_job},
       {"nvshmem", WorldKind::nvshmem, "processes with a GPU each", nvshmem_starter().why_missing,
        nvshmem_starter().num_ranks, make_nvshmem_ranks, RanksAre::processes, nvshmem_starter().start},

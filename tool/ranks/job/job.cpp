@@ -108,16 +108,16 @@ static std::string awaited(WorldKind kind) {
   return fmt::format("waiting for {} at {}", who, place_of_process().address);
 }
 
-// Of the processes of a launcher, which are many, the first speaks for all.
-static bool speaks_while_joining() {
-  return num_processes() > 1 &&
-         (process_number() == 0 || (!net::launched_process() && !net::launched_process_without_shmem()));
+// By a launcher, not by a user who set RANK, WORLD_SIZE and an address. torchrun sets those, too, and one of its own.
+static bool was_launched() {
+  return net::launched_process() || net::launched_process_without_shmem() ||
+         std::getenv("TORCHELASTIC_RUN_ID") != nullptr;
 }
 
 Job& join(std::unique_ptr<Job> (*start)(bool staged), bool staged, WorldKind kind) {
   {
     std::optional<Progress> waiting;
-    if (speaks_while_joining()) waiting.emplace(awaited(kind), Progress::kOneWait);
+    if (num_processes() > 1 && speaks_for_all()) waiting.emplace(awaited(kind), Progress::kOneWait);
     joined() = start(staged);
   }
   if (!is_first_process()) keep_silent();
@@ -136,6 +136,22 @@ int num_processes() {
 int process_number() {
   const auto started = started_process();
   return started ? started->rank : 0;
+}
+
+bool has_other_processes() noexcept {
+  try {
+    return num_processes() > 1;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+bool speaks_for_all() noexcept {
+  try {
+    return !was_launched() || process_number() == 0;
+  } catch (const std::exception&) {
+    return true;
+  }
 }
 
 void finish_job() {

@@ -36,6 +36,12 @@ bool has_launcher();
 int num_processes();
 // Its number among them; 0 where there was no launcher.
 int process_number();
+// The last three throw Error(invalid_argument) where rank, size and address in the environment do not fit together.
+// Help and version, and what reports errors, need an answer there, too: no other process, and this one speaks.
+bool has_other_processes() noexcept;
+// Whether this process says what all processes of the job find alike. Of those of a launcher, which are many, the first
+// does; one that a user started may be alone.
+bool speaks_for_all() noexcept;
 
 // Ends the job that was joined, on success. A process that fails after join() must end by std::_Exit. It waits for the
 // others as long as job_deadline() says.
