@@ -1,5 +1,6 @@
 """Paths that `ferry` refuses, since a file would be lost or would not be where it is looked for; and what an interrupted
 dump leaves."""
+import json
 import os
 import signal
 import subprocess
@@ -62,6 +63,16 @@ class OwnInputTestCase(FerryTestCase):
         text.write_text("call me ishmael " * 40)
         self.assert_refused(ferry("demo", "--text", text, "--svg", text), 2, f"--svg {text} is also --text")
         self.assertTrue(text.read_text().startswith("call"))
+
+
+class NoUtf8TestCase(FerryTestCase):
+    def test_a_report_names_such_an_output(self):
+        path = os.fsencode(self.folder) + b"/y\xe9.npy"
+        arguments = [BINARY, "layer", "--ranks", 2, *self.save(make_layer()), "--json", "--output"]
+        done = subprocess.run([*map(str, arguments), path], capture_output=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("/y\ufffd.npy", json.loads(done.stdout)["output"])
+        self.assertTrue(os.path.exists(path))
 
 
 class NoPathTestCase(FerryTestCase):

@@ -134,7 +134,9 @@ void Json::update(const Json& object) {
   for (std::size_t i = 0; i < object.items_.size(); ++i) (*this)[object.keys_[i]] = object.items_[i];
 }
 
-std::string Json::dump(int indent) const { return JsonText::value_of(*this).dump(indent); }
+std::string Json::dump(int indent) const {
+  return JsonText::value_of(*this).dump(indent, ' ', false, JsonText::Value::error_handler_t::replace);
+}
 
 bool operator==(const Json& a, const Json& b) { return JsonText::value_of(a) == JsonText::value_of(b); }
 

@@ -46,6 +46,7 @@ class Json {
   std::size_t size() const { return items_.size(); }  // of an array or an object
   void push_back(Json item);                          // null becomes an array
   void update(const Json& object);                    // sets every key that the other has
+  // Bytes that are no UTF-8, as names of files may have, become U+FFFD: a record is not lost for a name.
   std::string dump(int indent = -1) const;
 
   // By value: 1 and 1.0 are equal.
