@@ -184,6 +184,10 @@ class DumpTestCase(FerryTestCase):
         other_scale = decode("--format", "nvfp4", "--input-scale", 37.5, "--dump", rank)
         self.assertIn("note: --input-scale 37.5: the rows of", other_scale.stderr)
         (self.folder / "out.npy").unlink()
+        said = json.loads((rank / "format.json").read_text())
+        for scale in (0.0, -1, 1e-60, 1e60):
+            (rank / "format.json").write_text(json.dumps(said | {"input_scale": scale}))
+            self.assert_refused(decode("--dump", rank), 2, "format.json: is not as `ferry layer --dump`")
         (rank / "format.json").write_text("{}")
         self.assert_refused(decode("--format", "nvfp4", "--dump", rank), 2, "format.json: is not as `ferry layer --dump`")
         (rank / "format.json").unlink()

@@ -33,7 +33,9 @@ struct CodecCommand : CodecArguments {
   void decode_dump(const AnyFormat& named) const;
   void write_rows(std::int64_t rows, int hidden,
                   const std::function<void(std::int64_t, std::span<float>)>& decode_row) const;
-  void print_report(const char* what, std::int64_t rows, int hidden, std::int64_t non_finite) const;
+  // `non_finite`: blocks that encode found; decode looks for none.
+  void print_report(const char* what, std::int64_t rows, int hidden,
+                    std::optional<std::int64_t> non_finite = std::nullopt) const;
 };
 
 std::size_t bytes_of(std::int64_t rows, std::size_t row_bytes) { return static_cast<std::size_t>(rows) * row_bytes; }
@@ -182,24 +184,27 @@ void CodecCommand::write_rows(std::int64_t rows, int hidden,
       },
       [&](std::int64_t size) { out_file.write(values.data(), bytes_of(size, columns * sizeof(float))); });
   out_file.commit();
-  print_report("decoded", rows, hidden, 0);
+  print_report("decoded", rows, hidden);
 }
 
-void CodecCommand::print_report(const char* what, std::int64_t rows, int hidden, std::int64_t non_finite) const {
+void CodecCommand::print_report(const char* what, std::int64_t rows, int hidden,
+                                std::optional<std::int64_t> non_finite) const {
   const AnyFormat named = format_named(format);
   const std::size_t payload_bytes = bytes_of(rows, named.payload_bytes(hidden));
   const std::size_t scale_bytes = bytes_of(rows, scale_row_bytes(named, hidden));
-  if (json)
-    return print(Json{{"format", format},
-                      {"rows", rows},
-                      {"hidden", hidden},
-                      {"payload_bytes", payload_bytes},
-                      {"scale_bytes", scale_bytes},
-                      {"non_finite_blocks", non_finite}});
-  print(
-      fmt::format("{} {} of {} columns as {}: payload {}, scales {}{}\n", what, counted(rows, "row"), hidden, format,
-                  human_bytes(payload_bytes), human_bytes(scale_bytes),
-                  non_finite == 0 ? "" : fmt::format("; {} with a NaN or an infinity", counted(non_finite, "block"))));
+  if (json) {
+    Json report{{"format", format},
+                {"rows", rows},
+                {"hidden", hidden},
+                {"payload_bytes", payload_bytes},
+                {"scale_bytes", scale_bytes}};
+    if (non_finite) report["non_finite_blocks"] = *non_finite;
+    return print(report);
+  }
+  const std::int64_t blocks = non_finite.value_or(0);
+  print(fmt::format("{} {} of {} columns as {}: payload {}, scales {}{}\n", what, counted(rows, "row"), hidden, format,
+                    human_bytes(payload_bytes), human_bytes(scale_bytes),
+                    blocks == 0 ? "" : fmt::format("; {} with a NaN or an infinity", counted(blocks, "block"))));
 }
 
 // What decode is not told, a dump says itself.

@@ -3,10 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <numeric>
+#include <stdexcept>
 #include <vector>
 
 #include "ferry/error.h"
@@ -67,7 +69,9 @@ std::optional<DumpedFormat> format_of_dump(const std::string& folder) {
   try {
     const Json said = Json::parse({std::istreambuf_iterator<char>(file), {}});
     const std::string format = format_named(said["format"].text()).name();
-    return DumpedFormat{format, static_cast<float>(Json::array({said["input_scale"]}).numbers().front())};
+    const auto input_scale = static_cast<float>(Json::array({said["input_scale"]}).numbers().front());
+    if (!std::isfinite(input_scale) || input_scale <= 0) throw std::domain_error("no input scale");
+    return DumpedFormat{format, input_scale};
   } catch (const std::exception&) {
     throw Error(ErrorKind::invalid_argument, fmt::format("--dump {}: is not as `ferry layer --dump` writes it", name));
   }
