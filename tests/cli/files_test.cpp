@@ -49,6 +49,18 @@ TEST_F(FilesTest, ForgottenPendingFileLeavesNothing) {
   EXPECT_EQ(files(), 1u);
 }
 
+TEST_F(FilesTest, PendingFileMayHaveTheLongestName) {
+  const std::string first(254, 'y');
+  for (const char last : {'a', 'b'}) {
+    PendingFile file("--output", folder_ / (first + last));
+    file.write(&last, 1);
+    file.commit();
+  }
+  EXPECT_EQ(content(folder_ / (first + 'a')), "a");
+  EXPECT_EQ(content(folder_ / (first + 'b')), "b");
+  EXPECT_EQ(files(), 2u);
+}
+
 TEST_F(FilesTest, PendingFileFollowsALink) {
   std::ofstream(folder_ / "real") << "old";
   fs::create_symlink("real", folder_ / "link");

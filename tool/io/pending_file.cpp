@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <string>
 #include <utility>
 
 #include "ferry/error.h"
@@ -21,6 +23,14 @@ constexpr mode_t kMode = 0666;  // less the umask, as for any new file
 
 std::filesystem::path parent_of(const std::filesystem::path& target) {
   return target.has_parent_path() ? target.parent_path() : ".";
+}
+
+// No longer than a file system allows (255 bytes) where the target's own name is not.
+std::string temporary_name(const std::filesystem::path& target) {
+  constexpr std::size_t kMostToShow = 200;
+  std::string name = target.filename().string();
+  if (name.size() > kMostToShow) name = fmt::format("{:016x}", std::hash<std::string>{}(name));
+  return fmt::format(".{}.{}.part", name, getpid());
 }
 
 }  // namespace
@@ -62,7 +72,7 @@ void PendingFile::open_beside() {
   file_ = open(parent.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode);
   if (file_ >= 0) return;
   if (errno == EACCES || errno == EROFS || errno == ENOSPC) fail("its directory cannot be written", errno);
-  beside_ = parent / fmt::format(".{}.{}.part", target_.filename().string(), getpid());
+  beside_ = parent / temporary_name(target_);
   file_ = open(beside_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, kMode);
   if (file_ >= 0) return;
   beside_.clear();
@@ -93,7 +103,7 @@ void PendingFile::write(const void* data, std::size_t bytes) {
 
 void PendingFile::commit() {
   if (beside_.empty()) {
-    beside_ = parent_of(target_) / fmt::format(".{}.{}.part", target_.filename().string(), getpid());
+    beside_ = parent_of(target_) / temporary_name(target_);
     unlink(beside_.c_str());
     const std::string link = fmt::format("/proc/self/fd/{}", file_);
     if (linkat(AT_FDCWD, link.c_str(), AT_FDCWD, beside_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
