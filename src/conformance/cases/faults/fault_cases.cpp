@@ -271,13 +271,16 @@ void lose_two_ranks(const Target& target) {
       if (rank == kLost || rank == 0) return;
       others_have_come(world, {kLost, 0});
       RankRound round(scenario, rank);
-      expect_error(rank, "dispatch", ErrorKind::peer_missing, {}, [&] { exchange.dispatch(round.in, round.out); });
+      int missing = -1;
       try {
         exchange.dispatch(round.in, round.out);
       } catch (const PeerMissing& error) {
-        const int missing = error.record().missing_rank;
-        if (missing != 0 && missing != kLost) throw Failure(rank, "missing_rank", "0 or 2", std::to_string(missing));
+        missing = error.record().missing_rank;
       }
+      if (missing != 0 && missing != kLost)
+        throw Failure(rank, "missing_rank of dispatch", "0 or " + std::to_string(kLost),
+                      missing < 0 ? "no error" : std::to_string(missing));
+      expect_refused_from_now_on(exchange, scenario, missing);
     }
     Exchange survivors(world, kShape, settings.options);
     for (int round = 0; round < 3; ++round) run_round(survivors, after, Form::one_call);
