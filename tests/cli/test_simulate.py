@@ -125,6 +125,13 @@ class SimulateTestCase(FerryTestCase):
 
 
 class SimulateRefusalTestCase(FerryTestCase):
+    def test_an_exponent_without_zipf_is_told(self):
+        shape = ["bench", "--simulate", "--ranks", 4, "--tokens", 4, "--zipf-exponent", 2]
+        done = ferry(*shape)
+        self.assertEqual((done.returncode, done.stderr),
+                         (0, "ferry: note: --zipf-exponent has no effect without --routing zipf\n"))
+        self.assert_done(ferry(*shape, "--routing", "zipf"))
+
     def test_bad_use(self):
         for arguments, words in (
             (["--simulate", "--ranks", 2049], ["--ranks", "2049"]),

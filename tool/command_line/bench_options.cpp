@@ -43,14 +43,15 @@ void add_effort_options(CLI::App& command, BenchOptions& options) {
   command.option_defaults()->group(kMeasure);
   add_list(command, "--operation", options.operations, "What to measure; pair is a dispatch and its combine",
            operation_names());
-  in_range(
-      command
-          .add_option("--seconds", options.effort.seconds,
-                      fmt::format("Time to measure each line for, beside set-up and wire; takes {} to {} iterations",
-                                  kFewestIterations, kMostIterations))
-          ->capture_default_str()
-          ->each([&options](const std::string&) { options.names_seconds = true; }),
-      0.01, 600.0);
+  in_range(command
+               .add_option(
+                   "--seconds", options.effort.seconds,
+                   fmt::format("Time to measure each line for, beside set-up and wire; takes {} to {} iterations, on "
+                               "GPUs {} to {} replays of a graph of many",
+                               kFewestIterations, kMostIterations, kFewestReplays, kMostReplays))
+               ->capture_default_str()
+               ->each([&options](const std::string&) { options.names_seconds = true; }),
+           0.01, 600.0);
   in_range(command.add_option("--iterations", options.effort.iterations, "Number of iterations, in place of --seconds"),
            std::int64_t{1}, std::int64_t{1'000'000});
 }

@@ -29,6 +29,9 @@ struct BenchEffort {
 };
 inline constexpr int kFewestIterations = 11;
 inline constexpr int kMostIterations = 100'000;
+// On GPUs, of a CUDA graph of many iterations.
+inline constexpr int kFewestReplays = 21;
+inline constexpr int kMostReplays = 400;
 
 // Returns how many iterations to run next, after `done` iterations that took `seconds`; 0: done. Early times are
 // unreliable, so a step never exceeds the iterations run so far. All ranks pass the same numbers.

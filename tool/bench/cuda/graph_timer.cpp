@@ -115,8 +115,8 @@ GraphTiming time_graph(World& world, cudaStream_t stream, int chain, const Bench
   timing.chain = chain * std::clamp(repeats, 1, 64);
   const Graph graph(stream, timing.chain, [&](int round) { enqueue(round % chain); });
   const double of_replay = each * timing.chain;
-  const int replays =
-      effort.iterations > 0 ? effort.iterations : static_cast<int>(std::clamp(effort.seconds / of_replay, 21.0, 400.0));
+  const double fitting = std::clamp(effort.seconds / of_replay, double{kFewestReplays}, double{kMostReplays});
+  const int replays = effort.iterations > 0 ? effort.iterations : static_cast<int>(fitting);
   const int warm_ups = static_cast<int>(std::clamp(kWarmUpSeconds / of_replay, double{kWarmUps}, 400.0));
   timing.seconds = largest_of_ranks(world, replay(world, stream, lead, graph, timing.chain, warm_ups, replays));
   return timing;

@@ -193,6 +193,12 @@ void note_of_codecs(const BenchOptions& options) {
                      given.size() == 1 ? "has" : "have"));
 }
 
+void note_unused_zipf_exponent(const BenchOptions& options) {
+  if (options.zipf_exponent != BenchOptions{}.zipf_exponent &&
+      std::find(options.routings.begin(), options.routings.end(), "zipf") == options.routings.end())
+    note("--zipf-exponent has no effect without --routing zipf");
+}
+
 // What was given, and changes nothing of what is measured.
 void note_what_has_no_effect(const BenchOptions& options) {
   const BenchOptions defaults;
@@ -202,9 +208,7 @@ void note_what_has_no_effect(const BenchOptions& options) {
     if (options.baseline) note("--baseline has no effect: it is of exchanges, and --operation names codecs only");
     note_of_codecs(options);
   }
-  if (options.zipf_exponent != defaults.zipf_exponent &&
-      std::find(options.routings.begin(), options.routings.end(), "zipf") == options.routings.end())
-    note("--zipf-exponent has no effect without --routing zipf");
+  note_unused_zipf_exponent(options);
   if (options.effort.iterations != 0 && options.names_seconds) note("--seconds has no effect beside --iterations");
 }
 
@@ -267,6 +271,7 @@ void run_tables(const BenchOptions& options, const BenchTables& tables,
 }
 
 void run_simulation(const BenchOptions& options, const std::string& command) {
+  note_unused_zipf_exponent(options);
   BenchTables tables;
   std::int64_t sources = 0;
   for (const NamedShape& named : shapes_of(options)) {
