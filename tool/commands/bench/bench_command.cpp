@@ -252,20 +252,25 @@ std::int64_t count_lines(const BenchTables& tables) {
   return count;
 }
 
-// Line after line; Ctrl-C prints what is done.
+// Line after line; Ctrl-C and a line that fails print what is done.
 void run_tables(const BenchOptions& options, const BenchTables& tables,
                 const std::function<Measurer&(const BenchCase&)>& measurer_of,
                 const std::function<void()>& after_line) {
   BenchOutput output(options, count_lines(tables));
   const OnInterrupt interrupted([&output] { output.interrupt(); });
-  for (const std::vector<BenchCase>& cases : tables) {
-    Measurer& measurer = measurer_of(cases.front());
-    output.begin_table(measurer);
-    for (const BenchCase& bench : cases) {
-      output.add(measurer.measure(bench));
-      after_line();
+  try {
+    for (const std::vector<BenchCase>& cases : tables) {
+      Measurer& measurer = measurer_of(cases.front());
+      output.begin_table(measurer);
+      for (const BenchCase& bench : cases) {
+        output.add(measurer.measure(bench));
+        after_line();
+      }
+      output.end_table();
     }
-    output.end_table();
+  } catch (const std::exception&) {
+    output.fail();
+    throw;
   }
   output.finish();
 }

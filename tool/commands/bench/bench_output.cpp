@@ -123,11 +123,22 @@ void BenchOutput::interrupt() {
   if (!lock.owns_lock()) return;
   const std::string what = fmt::format("with {} of {} lines done", measured_, lines_);
   if (json_) return note("interrupted " + what);
+  print_unended_table();
+  print(fmt::format("{}Interrupted {}.\n", end_text(), what));
+}
+
+void BenchOutput::fail() {
+  const std::lock_guard lock(guard_);
+  if (json_ || measured_ == 0) return;
+  print_unended_table();
+  print(fmt::format("{}Failed with {} of {} lines done.\n", end_text(), measured_, lines_));
+}
+
+void BenchOutput::print_unended_table() {
   if (const std::string table = measurer_ == nullptr ? "" : measurer_->table(); !table.empty()) {
     print(table + "\n");
     keep_footnote();
   }
-  print(fmt::format("{}Interrupted {}.\n", end_text(), what));
 }
 
 }  // namespace ferry::app

@@ -1,5 +1,5 @@
 // What `ferry bench` prints: records as they come, a table when its lines are measured, and what was measured so far
-// when it is interrupted.
+// when it is interrupted or a line fails.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class Records {
 };
 
 // Prints lines that are measured, or simulated. One thread measures and calls all but interrupt(). The calls that print
-// are collective over the processes of a job.
+// are collective over the processes of a job, but where it says that they are not.
 class BenchOutput {
  public:
   BenchOutput(const BenchOptions& options, std::int64_t lines);  // throws Error(io)
@@ -48,8 +48,10 @@ class BenchOutput {
   void end_table();
   void finish();
   void interrupt();  // from another thread, while a line is measured; not collective
+  void fail();       // a line has failed: what the lines before it gave, if any; not collective
 
  private:
+  void print_unended_table();
   void keep_footnote();
   std::string end_text() const;
 
