@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tool/bench/base/bench_case.h"
+#include "tool/bench/mpi/bench_baseline.h"
 
 namespace ferry::app {
 namespace {
@@ -47,6 +48,14 @@ TEST(BenchEffort, HasAFewestAndAMost) {
   EXPECT_EQ(measure({0, 0.5}, [](int) { return 1.0; }).iterations, kFewestIterations);
   EXPECT_EQ(measure({0, 600.0}, [](int) { return 1e-9; }).iterations, kMostIterations);
   EXPECT_EQ(measure({3, 0.5}, [](int) { return 1e-6; }).iterations, 3);
+}
+
+// An iteration of many ranks on few cores may take most of a second.
+TEST(BenchEffort, OfTheBaselineHasADeadlineThatGrowsWithIt) {
+  EXPECT_GE(baseline_deadline({0, 2.0}), 120);
+  EXPECT_GE(baseline_deadline({0, 600.0}), 120 + 600);
+  EXPECT_GE(baseline_deadline({1000, 2.0}), 120 + 0.9 * 1000);
+  EXPECT_LT(baseline_deadline({10, 2.0}), 300);  // and one that hangs is found
 }
 
 TEST(BenchEffort, IsExpectedFromWhatIsMeasured) {

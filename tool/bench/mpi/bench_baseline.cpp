@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -21,7 +22,8 @@
 namespace ferry::app {
 namespace {
 
-constexpr double kStartSeconds = 120;  // what a loaded machine may need to start and stop the processes
+constexpr double kStartSeconds = 120;    // what a loaded machine may need to start and stop the processes
+constexpr double kIterationSeconds = 1;  // what an iteration may take where ranks wait for each other's cores
 
 // For Open MPI, and only where the user has not chosen: root may run, ranks may outnumber cores, and bytes go through
 // shared memory.
@@ -100,7 +102,10 @@ class Child {
       if (count <= 0) return text;
       text.append(part.data(), static_cast<std::size_t>(count));
     }
-    throw Error(ErrorKind::system, fmt::format("the MPI baseline was not done after {:.0f} s", seconds));
+    throw Error(ErrorKind::system,
+                fmt::format("the MPI baseline was not done after {:.0f} s: choose fewer --tokens, --ranks or "
+                            "--iterations, or leave --baseline out",
+                            seconds));
   }
 
   int wait() {
@@ -137,10 +142,14 @@ void require_baseline() {
                 "--baseline needs mpirun, which is not on the PATH: install openmpi-bin, or leave --baseline out");
 }
 
+double baseline_deadline(const BenchEffort& effort) {
+  return kStartSeconds + 10 * effort.seconds + kIterationSeconds * std::max(effort.iterations, kFewestIterations);
+}
+
 BaselineMeasurement measure_baseline(const BenchCase& bench) {
   for (const auto& [name, value] : kSettings) setenv(name, value, 0);
   Child child(worker_command(bench));
-  const std::string text = child.read_all(kStartSeconds + 10 * bench.effort.seconds);
+  const std::string text = child.read_all(baseline_deadline(bench.effort));
   const int code = child.wait();
   const std::size_t start = text.find("{\"library\"");
   if (code != 0 || start == std::string::npos)

@@ -17,6 +17,9 @@ struct BaselineMeasurement {
 // Throws Error(unsupported), saying what to install, where this build or this machine has no MPI.
 void require_baseline();
 
+// Seconds after which the processes count as stuck: more where more iterations are asked for.
+double baseline_deadline(const BenchEffort& effort);
+
 // Runs `bench-mpi-worker` of this very binary in one process per rank under mpirun.
 BaselineMeasurement measure_baseline(const BenchCase& bench);
 
