@@ -1,14 +1,21 @@
 """`ferry bench`: the bytes it counts, the records it writes, and what it refuses. Nothing here looks at a time."""
 import json
 import os
+import resource
 import signal
 import subprocess
 import time
 import unittest
 
-from support import BINARY, FerryTestCase, ferry
+from support import BINARY, SANITIZED, FerryTestCase, ferry
 
 FEW = ["--backend", "cpu", "--iterations", 3, "--json"]
+
+
+def few_gigabytes():
+    """Of address space, in a process that is to need more: it can take no memory that others need."""
+    if not SANITIZED:
+        resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 
 
 def encoded_bytes(format_name, hidden):
@@ -19,8 +26,8 @@ def encoded_bytes(format_name, hidden):
 
 
 class BenchTestCase(FerryTestCase):
-    def records(self, *arguments):
-        done = ferry("bench", *arguments, *FEW)
+    def records(self, *arguments, few=FEW):
+        done = ferry("bench", *arguments, *few)
         self.assertEqual(done.returncode, 0, done.stderr)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -79,6 +86,15 @@ class BenchTestCase(FerryTestCase):
                     self.assertEqual(record["bytes"]["tokens"], 2 * 5 * row)
                     self.assertEqual(record["policy"]["given"], "encoded" if encoded else "bf16")
                     self.assertEqual(record["policy"]["dispatch"], "replay" if "--replay" in given else "fresh")
+
+    def test_what_replays_send_is_without_the_first_rounds(self):
+        """Every token names every expert, so that all rounds send the same."""
+        shape = ("--ranks", 2, "--experts", 4, "--top-k", 4, "--hidden", 64, "--tokens", 5)
+        sent = lambda iterations, *options: self.records(
+            *shape, *options, few=["--backend", "cpu", "--json", "--iterations", iterations])[0]["sent"]
+        replayed = [sent(iterations, "--replay") for iterations in (11, 1000)]
+        self.assertEqual(*replayed)
+        self.assertLess(replayed[0]["bytes"], sent(11)["bytes"])  # by the routing
 
     def test_an_exchange_whose_combines_choose(self):
         shape = ("--ranks", 2, "--experts", 6, "--top-k", 6, "--hidden", 256, "--tokens", 5)
@@ -165,6 +181,40 @@ class BenchTestCase(FerryTestCase):
         why = "--output /dev/full: cannot be written: No space left on device"
         self.assertEqual(done.stderr.count(f"ferry: note: {why}; what is measured is still printed\n"), 1)  # at the first line
         self.assertIn(f"ferry: {why}\n", done.stderr)
+
+    # More memory than there is; refused before any of it is touched.
+    TOO_MUCH = ("--ranks", 2, "--hidden", 65536, "--experts", 8, "--top-k", 2)
+
+    def test_lines_before_one_that_fails_are_printed(self):
+        path = self.folder / "lines.jsonl"
+        done = ferry("bench", *FEW[:-1], *self.TOO_MUCH, "--tokens", "2,16777215", "--output", path)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stdout, r"\npair .* 2 ")
+        self.assertTrue(done.stdout.endswith(f"\n1 line of JSON appended to {path}\nFailed with 1 of 2 lines done.\n"))
+        self.assertIn("choose fewer tokens or ranks\n", done.stderr)
+        done = ferry("bench", *FEW, *self.TOO_MUCH, "--tokens", "2,16777215")
+        self.assertEqual((done.returncode, done.stdout.count("\n")), (1, 1))
+        self.assert_refused(ferry("bench", *FEW[:-1], *self.TOO_MUCH, "--tokens", 16777215), 1, "choose fewer tokens")
+
+    def test_codecs_that_need_too_much_memory_are_refused(self):
+        for operation in ("encode", "decode"):
+            done = ferry("bench", *FEW, *self.TOO_MUCH, "--tokens", 16777215, "--operation", operation,
+                         preexec_fn=few_gigabytes)
+            self.assert_refused(done, 1, "GB of memory, but", "choose fewer tokens")
+
+    @unittest.skipIf(SANITIZED, "a sanitizer takes more address space than the limit of this test")
+    def test_the_wire_counts_as_memory(self):
+        """Every rank copies 8 MiB or more from and to buffers of its own."""
+        done = ferry("bench", *FEW, "--ranks", 64, "--workers", 8, "--hidden", 64, "--tokens", 1, preexec_fn=few_gigabytes)
+        self.assert_refused(done, 1, "GB of memory, but", "choose fewer tokens or ranks")
+
+    def test_names_that_are_no_utf_8(self):
+        path = os.fsencode(self.folder) + b"/r\xe9.jsonl"
+        done = subprocess.run([BINARY, "bench", *map(str, FEW), "--hidden", "64", "--tokens", "2", "--output", path],
+                              capture_output=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(path, encoding="utf-8") as file:
+            self.assertIn("/r\ufffd.jsonl", json.loads(file.read())["command"])
 
     def test_what_takes_no_line_is_said_before_the_first_one_is_measured(self):
         endless = ["bench", "--backend", "cpu", "--tokens", "2", "--hidden", "64", "--seconds", "600", "--output"]

@@ -148,6 +148,4 @@ int input_sets_for(double bytes) {
   return static_cast<int>(std::clamp(std::ceil(wanted), 2.0, kMostInputSets));
 }
 
-std::size_t available_memory() { return meminfo_bytes("MemAvailable"); }
-
 }  // namespace ferry::app

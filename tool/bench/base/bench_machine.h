@@ -80,6 +80,5 @@ const Hardware& this_machine();
 // How many input sets make the iterations reach memory rather than the cache: together at least twice the last-level
 // cache. `bytes` are those of one set.
 int input_sets_for(double bytes);
-std::size_t available_memory();
 
 }  // namespace ferry::app

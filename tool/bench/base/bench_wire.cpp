@@ -61,10 +61,18 @@ constexpr Method kMethods[] = {
 
 }  // namespace
 
-Wire::Wire(int ranks, int workers) : ranks_(ranks), workers_(workers) {
-  const int threads = ranks * workers;
+std::size_t Wire::bytes_of_thread(int threads) {
   const std::size_t share = 2 * this_machine().last_level_cache / static_cast<std::size_t>(threads);
-  bytes_ = std::max<std::size_t>(share / kPiece * kPiece, std::size_t{8} << 20);
+  return std::max<std::size_t>(share / kPiece * kPiece, std::size_t{8} << 20);
+}
+
+std::size_t Wire::memory_bytes(int ranks, int workers) {
+  const int threads = ranks * workers;
+  return 2 * static_cast<std::size_t>(threads) * bytes_of_thread(threads);
+}
+
+Wire::Wire(int ranks, int workers) : ranks_(ranks), workers_(workers), bytes_(bytes_of_thread(ranks * workers)) {
+  const int threads = ranks * workers;
   for (int thread = 0; thread < threads; ++thread) {
     from_.emplace_back(bytes_);
     to_.emplace_back(bytes_);

@@ -21,6 +21,7 @@ class Wire {
  public:
   Wire(int ranks, int workers);  // tries the ways
 
+  static std::size_t memory_bytes(int ranks, int workers);  // that such a one takes
   bool is_of(int ranks, int workers) const { return ranks == ranks_ && workers == workers_; }
 
   // One streaming copy by all workers of a rank, from their own buffers to the next rank's. All ranks call it at once.
@@ -31,6 +32,7 @@ class Wire {
 
  private:
   using Copy = void (*)(std::byte* to, const std::byte* from, std::size_t bytes);
+  static std::size_t bytes_of_thread(int threads);
   double median_seconds(Copy way) const;
   void copy_by(Copy way, int thread) const;
 

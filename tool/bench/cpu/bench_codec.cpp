@@ -3,6 +3,7 @@
 
 #include "tool/bench/base/bench_machine.h"
 #include "tool/bench/cpu/bench_exchange.h"
+#include "tool/bench/cpu/bench_rank_set.h"
 #include "tool/text/progress.h"
 
 namespace ferry::app {
@@ -48,6 +49,8 @@ BenchMeasurement measure_codec(const BenchCase& bench) {
   const bool decodes = bench.operation == BenchOperation::decode;
   measured.set_bytes = measured.bytes.rows + (decodes ? measured.bytes.output : measured.bytes.tokens);
   measured.input_sets = input_sets_for(measured.set_bytes);
+  const double all_bytes = measured.bytes.tokens + measured.bytes.rows + (decodes ? measured.bytes.output : 0);
+  require_memory(bench, measured.input_sets * all_bytes);  // tokens are there to be encoded, whatever is measured
   measured.set_bytes *= measured.input_sets;
 
   Progress::doing("making inputs");

@@ -29,7 +29,8 @@ struct Shared {
   std::vector<std::vector<Span>> spans;       // [rank][iteration]
   std::vector<std::vector<Span>> wire_spans;  // [rank][repetition]
   std::vector<double> seconds;                // [rank]: what longest() compares
-  std::vector<Stats> stats;                   // [rank]
+  std::vector<Stats> first_stats;             // [rank]: after the first rounds, whose dispatches are no replays
+  std::vector<Stats> stats;                   // [rank]: after the rounds that are measured
   std::size_t memory_bytes = 0;
   std::optional<Trace> trace;  // while rounds are recorded
 };
@@ -127,6 +128,7 @@ void run_rank(Shared& shared, World& world) {
   for (std::size_t index = 0; index < sets.size(); ++index)
     make_set(sets[index], bench, exchange.layout(), world.rank(), static_cast<int>(index));
   first_rounds(exchange, sets, bench);
+  shared.first_stats[rank] = exchange.stats();
   if (rank == 0) shared.memory_bytes = exchange.memory_bytes();
 
   if (!measure_rounds(shared, exchange, rank)) return;
@@ -134,14 +136,15 @@ void run_rank(Shared& shared, World& world) {
   if (bench.trace != nullptr) trace_rounds(shared, exchange, rank);
 }
 
-void add_sent(BenchMeasurement& measured, const std::vector<Stats>& all) {
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const Stats& stats = all[rank];
-    const auto rounds = static_cast<double>(stats.dispatches);
-    for (std::size_t peer = 0; peer < all.size(); ++peer) {
+void add_sent(BenchMeasurement& measured, const Shared& shared) {
+  for (std::size_t rank = 0; rank < shared.stats.size(); ++rank) {
+    const Stats& first = shared.first_stats[rank];
+    const Stats& last = shared.stats[rank];
+    const auto rounds = static_cast<double>(last.dispatches - first.dispatches);
+    for (std::size_t peer = 0; peer < shared.stats.size(); ++peer) {
       if (peer == rank) continue;
-      measured.messages_sent += static_cast<double>(stats.messages_sent[peer]) / rounds;
-      measured.bytes_sent += static_cast<double>(stats.bytes_sent[peer]) / rounds;
+      measured.messages_sent += static_cast<double>(last.messages_sent[peer] - first.messages_sent[peer]) / rounds;
+      measured.bytes_sent += static_cast<double>(last.bytes_sent[peer] - first.bytes_sent[peer]) / rounds;
     }
   }
 }
@@ -156,19 +159,21 @@ BenchMeasurement measure_exchange(const BenchCase& bench, std::optional<Wire>& w
   const int sets = input_sets_for(set_bytes);
   const auto exchange_bytes =
       static_cast<double>(memory_use(bench.shape, exchange_options(bench)).total) * bench.shape.ranks;
-  require_memory(bench, sets * set_bytes + exchange_bytes);
+  if (wire && !wire->is_of(bench.shape.ranks, bench.workers)) wire.reset();  // its memory, before the next one's
+  const std::size_t wire_bytes = wire ? 0 : Wire::memory_bytes(bench.shape.ranks, bench.workers);
+  require_memory(bench, sets * set_bytes + exchange_bytes + static_cast<double>(wire_bytes));
 
-  if (!wire || !wire->is_of(bench.shape.ranks, bench.workers)) {
+  if (!wire) {
     Progress::doing("measuring the wire");
-    wire.reset();  // its memory, before the next one's
     wire.emplace(bench.shape.ranks, bench.workers);
   }
-  Shared shared{bench, *wire, StartLine(bench.shape.ranks), {}, {}, {}, {}, {}, 0, {}};
+  Shared shared{bench, *wire, StartLine(bench.shape.ranks), {}, {}, {}, {}, {}, {}, 0, {}};
   shared.sets.resize(ranks);
   for (auto& of_rank : shared.sets) of_rank.resize(static_cast<std::size_t>(sets));
   shared.spans.resize(ranks);
   shared.wire_spans.resize(ranks);
   shared.seconds.resize(ranks);
+  shared.first_stats.resize(ranks);
   shared.stats.resize(ranks);
   run_ranks(bench.shape.ranks, [&](World& world) {
     try {
@@ -183,7 +188,7 @@ BenchMeasurement measure_exchange(const BenchCase& bench, std::optional<Wire>& w
   measured.samples.seconds = seconds_of(shared.spans);
   measured.wire = shared.wire.speed(seconds_of(shared.wire_spans));
   measured.bytes = mean_bytes(bench, sets);
-  if (bench.operation != BenchOperation::dispatch) add_sent(measured, shared.stats);  // each has its combine
+  if (bench.operation != BenchOperation::dispatch) add_sent(measured, shared);  // each has its combine
   measured.input_sets = sets;
   measured.set_bytes = sets * set_bytes;
   measured.memory_bytes = shared.memory_bytes;

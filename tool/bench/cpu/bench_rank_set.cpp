@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "tool/bench/base/bench_given.h"
+#include "tool/io/memory.h"
 
 namespace ferry::app {
 namespace {
@@ -72,7 +73,7 @@ void first_rounds(Exchange& exchange, std::vector<RankSet>& sets, const BenchCas
 }
 
 void require_memory(const BenchCase& bench, double needed) {
-  const auto available = static_cast<double>(available_memory());
+  const auto available = static_cast<double>(memory_left());
   if (available > 0 && needed > 0.9 * available)
     throw Error(ErrorKind::system,
                 fmt::format("the benchmark of {} needs {:.1f} GB of memory, but {:.1f} GB are available: "
