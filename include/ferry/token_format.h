@@ -95,7 +95,8 @@ constexpr bool takes_input_scale(const F& format) {
 
 template <class F>
 FERRY_HD constexpr int scales_per_row(const F& format, int hidden) {
-  return format.block() == 0 ? 0 : (hidden + format.block() - 1) / format.block();
+  const int block = format.block();  // hidden + block may be more than an int holds
+  return block == 0 ? 0 : hidden / block + (hidden % block != 0 ? 1 : 0);
 }
 // Bytes of a message: payload, scales, up to a multiple of 16.
 template <class F>

@@ -66,6 +66,15 @@ class InfoTestCase(FerryTestCase):
         for words in (", bf16, either, results in bf16", "of four rounds"):
             self.assertIn(words, " ".join(text.split()))
 
+    def test_the_longest_tokens(self):
+        hidden = 2**31 - 32
+        report = self.info("--ranks", 2, "--experts", 8, "--top-k", 2, "--tokens", 1, "--hidden", hidden, "--format",
+                           "fp8_block128", "--result-format", "fp8_block128")
+        row = hidden + 4 * -(-hidden // 128)  # payload and scales
+        self.assertEqual(report["shape"]["message_bytes"], row)
+        (slots,) = (region["bytes"] for region in report["exchange_memory"] if region["region"] == "result slots")
+        self.assertAlmostEqual(slots, 2 * row, delta=256)
+
     def test_outputs_of_uneven_experts(self):
         report = self.info("--ranks", 4, "--experts", 10, "--top-k", 3, "--tokens", 16, "--hidden", 64)
         self.assertEqual([(o["ranks"], o["experts"], o["row_capacity"]) for o in report["outputs"]],

@@ -39,7 +39,7 @@ FERRY_HD constexpr ResultLayout result_layout(std::size_t payload_bytes, std::si
 
 inline ResultLayout result_layout(const AnyFormat& format, int hidden) {
   const int block = format.block();
-  const int scales = block == 0 ? 0 : (hidden + block - 1) / block;
+  const int scales = block == 0 ? 0 : hidden / block + (hidden % block != 0 ? 1 : 0);  // no sum beyond an int
   return result_layout(format.payload_bytes(hidden), static_cast<std::size_t>(scales * format.scale_bytes()),
                        has_row_scale(format));
 }
