@@ -53,7 +53,7 @@ Bootstrap::Bootstrap(const Job& job, std::chrono::milliseconds deadline)
   links_.resize(mesh.peers.size());
   for (std::size_t rank = 0; rank < links_.size(); ++rank) links_[rank].socket = std::move(mesh.peers[rank]);
   const std::chrono::milliseconds left(std::max(1, until.milliseconds_left()));
-  if (mesh.ended >= 0) fail_joining(mesh.ended, left);
+  if (mesh.missing >= 0) fail_joining(mesh.missing, mesh.error, left);
   const std::byte here{1};  // no rank leaves before all are connected to all
   std::vector<std::byte> all(links_.size());
   all_gather(std::span(&here, 1), all, {}, left);
@@ -188,13 +188,18 @@ void Bootstrap::wait(const RankMask& mask, const Deadline& deadline) {
   }
 }
 
-void Bootstrap::fail(const RankMask& mask, Failure failure, std::chrono::milliseconds deadline) {
+void Bootstrap::tell_failed(const RankMask& mask, const Failure& failure) {
   const std::int32_t missing = failure.missing;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_ || is_masked(mask, peer)) continue;
     queue(link(peer), failure.is_relayed ? Kind::missed : Kind::failed, std::as_bytes(std::span(&missing, 1)));
     flush(link(peer));
   }
+}
+
+void Bootstrap::fail(const RankMask& mask, Failure failure, std::chrono::milliseconds deadline) {
+  const std::int32_t missing = failure.missing;
+  tell_failed(mask, failure);
   const bool ended = missing != rank_ && !links_[static_cast<std::size_t>(missing)].socket;
   const std::string advice = "Check that it is alive and makes the same calls, or give a mask that names it";
   std::string what;
@@ -214,13 +219,20 @@ void Bootstrap::fail(const RankMask& mask, Failure failure, std::chrono::millise
   throw_missing(rank_, missing, failure.reported_by, call_, what, ended ? Absence::ended : Absence::late);
 }
 
-// In the first call, to which ranks come that all others have connected to. `ended` may have come to it, and may have
-// said there whom it missed.
-void Bootstrap::fail_joining(int ended, std::chrono::milliseconds deadline) {
+// In the first call, to which ranks come that all others have connected to. A rank that ended may have come to it, and
+// may have said there whom it missed, as others may. What this rank found out itself may come of that: it is said to
+// all where rank 0, to which all are connected, says nothing else in a moment.
+void Bootstrap::fail_joining(int missing, const std::exception_ptr& error, std::chrono::milliseconds deadline) {
   const Calling calling(*this);
   ++call_;
-  read(ended);
-  fail({}, failure_of(ended, {}, deadline), deadline);
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank_) read(peer);
+  if (error == nullptr) fail({}, failure_of(missing, {}, deadline), deadline);
+  const Deadline moment(moment_for_words(deadline));
+  while (!failures_.contains(call_) && link(0).socket && !moment.has_passed()) wait({}, moment);
+  if (failures_.contains(call_)) fail({}, failures_.at(call_), deadline);
+  tell_failed({}, {missing, rank_, false});
+  std::rethrow_exception(error);
 }
 
 void Bootstrap::begin_call(std::span<const std::byte> mine, const RankMask& mask) {

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -124,7 +125,8 @@ class Bootstrap {
   void throw_own_abort(const RankMask& mask);
   void throw_if_aborted(const RankMask& mask);
   [[noreturn]] void fail(const RankMask& mask, Failure failure, std::chrono::milliseconds deadline);
-  [[noreturn]] void fail_joining(int ended, std::chrono::milliseconds deadline);
+  void tell_failed(const RankMask& mask, const Failure& failure);
+  [[noreturn]] void fail_joining(int missing, const std::exception_ptr& error, std::chrono::milliseconds deadline);
 
   int rank_;
   std::uint64_t token_;

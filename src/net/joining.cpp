@@ -140,12 +140,12 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
   answer.token = mesh.token;
   for (int rank = job.size - 1; !all && rank > 0; --rank)
     if (!mesh.peers[static_cast<std::size_t>(rank)]) answer = {kJoinMagic, Verdict::missing, rank, 0};
-  if (reception.ended() >= 0) answer.value = reception.ended();
+  if (reception.ended() >= 0) answer = {kJoinMagic, Verdict::missing, reception.ended(), 0};
   const Deadline goodbye(std::chrono::milliseconds(1000));
   for (const Descriptor& peer : mesh.peers) {
     if (!peer) continue;
     send_one(peer, answer, goodbye);
-    if (all) send_all(peer, std::as_bytes(std::span(contacts)), deadline);
+    if (answer.verdict == Verdict::welcome) send_all(peer, std::as_bytes(std::span(contacts)), deadline);
   }
   if (reception.ended() >= 0) throw_ended(job.rank, reception.ended());
   if (!all) throw_not_come(job, answer.value, job.size - come - 1, first, refused);
@@ -180,7 +180,8 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
   }
 }
 
-// Rank 0 says at its own deadline who is missing. Ranks with the same deadline wait for that a moment longer.
+// Rank 0 says at the first deadline of those that came who is missing. Ranks with the same deadline wait for that a
+// moment longer.
 bool receive_answer(const Descriptor& rank_0, Answer& answer, const Deadline& deadline) {
   constexpr std::chrono::milliseconds kMoment{1000};
   return receive_one(rank_0, answer, Deadline(std::chrono::milliseconds(deadline.milliseconds_left()) + kMoment));
@@ -217,6 +218,15 @@ HostPort reach(const Contact& contact, const Descriptor& rank_0) {
   return {is_loopback(host) ? peer_host(rank_0) : host, static_cast<std::uint16_t>(contact.port)};
 }
 
+// The error of a rank that another one does not reach. The others hear of it (Bootstrap::fail_joining).
+std::exception_ptr not_met(const Job& job, int missing, const std::string& what) {
+  try {
+    throw_missing(job.rank, missing, job.rank, 0, what);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 Mesh meet_all_ranks(const Job& job, const Deadline& deadline) {
   // Where several addresses lead to rank 0, this rank may be reached by any interface, too.
   const Listener listener = listen_on({job.other_addresses.empty() ? job.address.host : "", 0});
@@ -227,17 +237,21 @@ Mesh meet_all_ranks(const Job& job, const Deadline& deadline) {
   Descriptor rank_0 = greet(job, listener.port, deadline, answer);
   mesh.token = answer.token;
   if (!receive_all(rank_0, std::as_writable_bytes(std::span(contacts)), deadline)) throw_ended(job.rank, 0);
+  mesh.peers[0] = std::move(rank_0);
   for (int rank = 1; rank < job.rank; ++rank) {
     std::string why;
-    const HostPort there = reach(contacts[static_cast<std::size_t>(rank)], rank_0);
+    const HostPort there = reach(contacts[static_cast<std::size_t>(rank)], mesh.peers[0]);
     Descriptor socket = connect_once(there, deadline, why);
-    if (!socket || !send_one(socket, hello_of(job, 0, mesh.token, deadline), deadline))
-      throw_missing(job.rank, rank, job.rank, 0,
-                    fmt::format("rank {}: rank {} cannot be reached at {} ({}). Every process must reach every other",
-                                job.rank, rank, to_string(there), why));
+    if (!socket || !send_one(socket, hello_of(job, 0, mesh.token, deadline), deadline)) {
+      mesh.missing = rank;
+      mesh.error = not_met(job, rank,
+                           fmt::format("rank {}: rank {} cannot be reached at {} ({}). Every process must reach every "
+                                       "other",
+                                       job.rank, rank, to_string(there), why));
+      return mesh;
+    }
     mesh.peers[static_cast<std::size_t>(rank)] = std::move(socket);
   }
-  mesh.peers[0] = std::move(rank_0);
   int missing = job.size - 1 - job.rank;
   Reception reception(listener, mesh.peers, deadline);
   const bool all = missing == 0 || reception.run([&](Reception::Caller caller) {
@@ -248,13 +262,14 @@ Mesh meet_all_ranks(const Job& job, const Deadline& deadline) {
     place = std::move(caller.socket);
     return --missing == 0;
   });
-  if (!all) mesh.ended = reception.ended();
-  if (mesh.ended >= 0) return mesh;
-  for (int rank = job.rank + 1; !all && rank < job.size; ++rank)
-    if (!mesh.peers[static_cast<std::size_t>(rank)])
-      throw_missing(
-          job.rank, rank, job.rank, 0,
-          fmt::format("rank {}: rank {} did not connect within {} ms", job.rank, rank, deadline.given().count()));
+  if (all) return mesh;
+  mesh.missing = reception.ended();
+  if (mesh.missing >= 0) return mesh;
+  mesh.missing = job.rank + 1;
+  while (mesh.peers[static_cast<std::size_t>(mesh.missing)]) ++mesh.missing;
+  mesh.error = not_met(
+      job, mesh.missing,
+      fmt::format("rank {}: rank {} did not connect within {} ms", job.rank, mesh.missing, deadline.given().count()));
   return mesh;
 }
 

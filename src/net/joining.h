@@ -2,6 +2,7 @@
 // At the end each process has a connection to each other one.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,14 +25,16 @@ struct Job {
 struct Mesh {
   std::vector<Descriptor> peers;  // by rank; empty for this rank
   std::uint64_t token = 0;        // of this job, the same on all ranks and hard to guess
-  // A rank that ended while others had not connected here yet; -1: none, and all peers are here. What it said before
-  // it ended can be read from its connection.
-  int ended = -1;
+  // -1: all peers are here. Else the rank that is missing, or one that ended while others had not connected here yet:
+  // what it said before it ended can be read from its connection.
+  int missing = -1;
+  std::exception_ptr error{};  // what this rank found out itself; null: `missing` ended
 };
 
 // Collective over the job. Connections from outside of the job are ignored. A process whose rank is taken, or that has
 // another number of ranks, is refused: it throws Error(invalid_argument) with both values. Throws PeerMissing that
-// names the first rank that did not come by the first deadline of those that did, Error(system) if rank 0 cannot
+// names the first rank that did not come by the first deadline of those that did, as counted from when rank 0 hears of
+// it, Error(system) if rank 0 cannot
 // listen.
 Mesh join(const Job& job, const Deadline& deadline);
 

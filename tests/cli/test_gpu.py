@@ -317,7 +317,7 @@ class BenchTestCase(FerryTestCase):
             self.assertEqual(len(record["wire"]["points"]), 5 if self.RANKS > 1 else 0)
             if record["operation"] != "combine":  # which is a difference
                 self.assertGreater(record["time_us"]["median"], 0)
-            self.assertGreater(record["floor_us"], 0)
+            self.assertEqual(record["floor_us"] > 0, self.RANKS > 1)  # of so few bytes of one rank it is 0.0
             self.assertEqual([phase["wire"] > 0 for key, phase in record["bytes"].items() if key != "of"],
                              [self.RANKS > 1] * (2 if record["operation"] == "pair" else 1))
             copies = {copy["method"]: copy["gb_per_s"] for copy in record["wire"]["copies"]}

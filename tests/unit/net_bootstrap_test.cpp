@@ -105,7 +105,7 @@ TEST(Bootstrap, NamesTheRankThatNeverStarts) {
 }
 
 TEST(Bootstrap, NamesTheRankThatNeverStartsAtTheFirstDeadline) {
-  constexpr milliseconds kDeadline{1500};
+  constexpr milliseconds kDeadline{4000};
   const HostPort address = free_address();
   std::vector<int> named(3, -1);
   errors_on_ranks(2, [&](int rank) {
@@ -138,6 +138,31 @@ TEST(Bootstrap, NamesTheRankThatEndsWhileItJoins) {
     EXPECT_TRUE(receive_all(rank_0, answer, deadline));
   });
   EXPECT_THAT(named, testing::ElementsAre(2, 2, -1));
+}
+
+// Rank 2 listens nowhere and ends when rank 0 knows it. Rank 3, which does not reach it, says so before it ends, too.
+TEST(Bootstrap, NamesTheRankThatEndsWhileOthersConnectToIt) {
+  const HostPort address = free_address();
+  std::vector<int> named(4, -1);
+  errors_on_ranks(4, [&](int rank) {
+    if (rank != 2) {
+      named[static_cast<std::size_t>(rank)] = missing_in([&] { Bootstrap(job(address, rank, 4, ""), kLong); });
+      return;
+    }
+    const Deadline deadline(kLong);
+    std::string why;
+    Descriptor rank_0;
+    while (!rank_0 && !deadline.has_passed()) rank_0 = connect_once(address, deadline, why);
+    Hello hello;
+    hello.milliseconds_left = 20'000;
+    hello.rank = 2;
+    hello.size = 4;
+    hello.port = free_address().port;
+    std::byte answer[1];
+    EXPECT_TRUE(send_all(rank_0, std::as_bytes(std::span(&hello, 1)), deadline));
+    EXPECT_TRUE(receive_all(rank_0, answer, deadline));
+  });
+  EXPECT_THAT(named, testing::ElementsAre(2, 2, -1, 2));
 }
 
 // Rank 0 says that all ranks have come, and ends without a word about another one.

@@ -74,7 +74,7 @@ void first_rounds(Exchange& exchange, std::vector<RankSet>& sets, const BenchCas
 
 void require_memory(const BenchCase& bench, double needed) {
   const auto available = static_cast<double>(memory_left());
-  if (available > 0 && needed > 0.9 * available)
+  if (needed > 0.9 * available)
     throw Error(ErrorKind::system,
                 fmt::format("the benchmark of {} needs {:.1f} GB of memory, but {:.1f} GB are available: "
                             "choose fewer tokens or ranks",

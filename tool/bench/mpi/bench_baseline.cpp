@@ -23,6 +23,7 @@ namespace ferry::app {
 namespace {
 
 constexpr double kStartSeconds = 120;    // what a loaded machine may need to start and stop the processes
+constexpr double kMostSeconds = 3600;    // for iterations: a baseline that hangs is found
 constexpr double kIterationSeconds = 1;  // what an iteration may take where ranks wait for each other's cores
 
 // For Open MPI, and only where the user has not chosen: root may run, ranks may outnumber cores, and bytes go through
@@ -143,7 +144,8 @@ void require_baseline() {
 }
 
 double baseline_deadline(const BenchEffort& effort) {
-  return kStartSeconds + 10 * effort.seconds + kIterationSeconds * std::max(effort.iterations, kFewestIterations);
+  const double of_iterations = kIterationSeconds * std::max(effort.iterations, kFewestIterations);
+  return kStartSeconds + 10 * effort.seconds + std::min(of_iterations, kMostSeconds);
 }
 
 BaselineMeasurement measure_baseline(const BenchCase& bench) {
