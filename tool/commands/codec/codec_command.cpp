@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -33,9 +34,7 @@ struct CodecCommand : CodecArguments {
   void decode_dump(const AnyFormat& named) const;
   void write_rows(std::int64_t rows, int hidden,
                   const std::function<void(std::int64_t, std::span<float>)>& decode_row) const;
-  // `non_finite`: blocks that encode found; decode looks for none.
-  void print_report(const char* what, std::int64_t rows, int hidden,
-                    std::optional<std::int64_t> non_finite = std::nullopt) const;
+  void print_report(const char* what, std::int64_t rows, int hidden, std::int64_t non_finite) const;
 };
 
 std::size_t bytes_of(std::int64_t rows, std::size_t row_bytes) { return static_cast<std::size_t>(rows) * row_bytes; }
@@ -170,6 +169,17 @@ void CodecCommand::decode_dump(const AnyFormat& named) const {
              [&](std::int64_t row, std::span<float> values) { dumped.decode(row, values, input_scale); });
 }
 
+// As encode counts them: columns that share a scale, or rows where there are no scales.
+std::int64_t non_finite_blocks(const AnyFormat& format, std::span<const float> row) {
+  const std::size_t block = format.block() > 0 ? static_cast<std::size_t>(format.block()) : row.size();
+  std::int64_t count = 0;
+  for (std::size_t begin = 0; begin < row.size(); begin += block) {
+    const std::span<const float> values = row.subspan(begin, std::min(block, row.size() - begin));
+    count += std::any_of(values.begin(), values.end(), [](float value) { return !std::isfinite(value); }) ? 1 : 0;
+  }
+  return count;
+}
+
 // To --out, by `decode_row`, which is given a row and where its values go.
 void CodecCommand::write_rows(std::int64_t rows, int hidden,
                               const std::function<void(std::int64_t, std::span<float>)>& decode_row) const {
@@ -177,34 +187,35 @@ void CodecCommand::write_rows(std::int64_t rows, int hidden,
   out_file.begin(DType::f32, {rows, hidden});
   const auto columns = static_cast<std::size_t>(hidden);
   const Pages values(bytes_of(kRowsAtATime, columns * sizeof(float)));
+  const AnyFormat named = format_named(format);
+  std::int64_t non_finite = 0;
   for_rows(
       "decode: rows", rows,
       [&](std::int64_t row, std::int64_t i) {
-        decode_row(row, {values.as<float>() + i * hidden, columns});
+        const std::span<float> decoded(values.as<float>() + i * hidden, columns);
+        decode_row(row, decoded);
+        non_finite += non_finite_blocks(named, decoded);
       },
       [&](std::int64_t size) { out_file.write(values.data(), bytes_of(size, columns * sizeof(float))); });
   out_file.commit();
-  print_report("decoded", rows, hidden);
+  print_report("decoded", rows, hidden, non_finite);
 }
 
-void CodecCommand::print_report(const char* what, std::int64_t rows, int hidden,
-                                std::optional<std::int64_t> non_finite) const {
+void CodecCommand::print_report(const char* what, std::int64_t rows, int hidden, std::int64_t non_finite) const {
   const AnyFormat named = format_named(format);
   const std::size_t payload_bytes = bytes_of(rows, named.payload_bytes(hidden));
   const std::size_t scale_bytes = bytes_of(rows, scale_row_bytes(named, hidden));
-  if (json) {
-    Json report{{"format", format},
-                {"rows", rows},
-                {"hidden", hidden},
-                {"payload_bytes", payload_bytes},
-                {"scale_bytes", scale_bytes}};
-    if (non_finite) report["non_finite_blocks"] = *non_finite;
-    return print(report);
-  }
-  const std::int64_t blocks = non_finite.value_or(0);
-  print(fmt::format("{} {} of {} columns as {}: payload {}, scales {}{}\n", what, counted(rows, "row"), hidden, format,
-                    human_bytes(payload_bytes), human_bytes(scale_bytes),
-                    blocks == 0 ? "" : fmt::format("; {} with a NaN or an infinity", counted(blocks, "block"))));
+  if (json)
+    return print(Json{{"format", format},
+                      {"rows", rows},
+                      {"hidden", hidden},
+                      {"payload_bytes", payload_bytes},
+                      {"scale_bytes", scale_bytes},
+                      {"non_finite_blocks", non_finite}});
+  print(
+      fmt::format("{} {} of {} columns as {}: payload {}, scales {}{}\n", what, counted(rows, "row"), hidden, format,
+                  human_bytes(payload_bytes), human_bytes(scale_bytes),
+                  non_finite == 0 ? "" : fmt::format("; {} with a NaN or an infinity", counted(non_finite, "block"))));
 }
 
 // What decode is not told, a dump says itself.
