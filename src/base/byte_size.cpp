@@ -9,8 +9,9 @@ namespace ferry {
 std::size_t bytes_of_size(std::string_view text) {
   constexpr double kTooMany = 9.2e18;
   double number = 0;
-  const char* end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, number, std::chars_format::general);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto parsed = std::from_chars(begin, end, number, std::chars_format::general);
   if (parsed.ec != std::errc() || !(number >= 0)) return 0;  // also no number, as "nan" has it
   unsigned shift = 0;
   if (parsed.ptr != end) {
