@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Any, Sequence
 
 import torch
@@ -28,7 +29,7 @@ class ElasticBuffer:
     num_max_tokens_per_rank   most tokens of a rank in a dispatch that does not say it
     allow_multiple_reduction  whether combine may add up the expanded rows of a token at the experts' rank, rounded to
                               bf16; else every row travels
-    num_gpu_timeout_secs      how long a call waits for a rank
+    num_gpu_timeout_secs      how long a call waits for a rank, unless FERRY_DEEPEP_DEADLINE says it
     explicitly_destroy        destroy() may be called
 
     Rows are in the same order in every run, so `deterministic` changes nothing. The other arguments size and tune
@@ -43,7 +44,7 @@ class ElasticBuffer:
                  **more: Any) -> None:
         refuse_unknown("ElasticBuffer", {"num_cpu_bytes": num_cpu_bytes, **more})  # memory for what is not about experts
         self._ranks = Ranks(group, None)
-        self._ranks.deadline = min(self._ranks.deadline, float(num_gpu_timeout_secs))
+        self._ranks.deadline = float(os.environ.get("FERRY_DEEPEP_DEADLINE", num_gpu_timeout_secs))
         self.group, self.rank_idx, self.num_ranks = group, self._ranks.rank, self._ranks.size
         self.num_max_tokens_per_rank = num_max_tokens_per_rank
         self.num_bytes = num_bytes if num_bytes is not None else low_latency_size_hint(num_max_tokens_per_rank, hidden, 1)

@@ -119,3 +119,17 @@ def test_what_goes_beyond_says_its_name(module: str, name: str) -> None:
     assert call.__name__ == name
     with pytest.raises(NotImplementedError, match=rf"deep_ep\.utils\.{module}\.{name}: "):
         call("mlx5_0")
+
+
+@pytest.mark.parametrize("given, environment, wanted", [(300, None, 300.0), (100, "600", 600.0), (100, None, 100.0)])
+def test_how_long_an_elastic_buffer_waits(monkeypatch: pytest.MonkeyPatch, given: int, environment: str | None,
+                                          wanted: float) -> None:
+    def body(world: Any, rank: int, ranks: int) -> None:
+        if environment is None:
+            monkeypatch.delenv("FERRY_DEEPEP_DEADLINE", raising=False)
+        else:
+            monkeypatch.setenv("FERRY_DEEPEP_DEADLINE", environment)
+        buffer = deep_ep.ElasticBuffer(world, num_max_tokens_per_rank=4, num_gpu_timeout_secs=given)
+        assert buffer._ranks.deadline == wanted
+
+    on_threads(1, body)

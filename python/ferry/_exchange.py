@@ -12,8 +12,8 @@ from ._arrays import Array, empty
 from ._arrivals import Arrivals, Handle
 from ._errors import InvalidArgument
 from ._hooks import Epilogue
-from ._inputs import (Begin, Call, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces, sums_to_fill,
-                      to_fill)
+from ._inputs import (Begin, Call, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces,
+                      require_outputs, sums_to_fill, to_fill)
 from ._layout import options_of, shape_of
 from ._outputs import Formats
 from ._transports import close_at_end
@@ -339,11 +339,11 @@ class Exchange:
     def _dispatch(self, inputs: dict[str, Any], outputs: dict[str, Array] | None, row_capacity: int | None,
                   extra: str | Iterable[str], leave_handle: bool, zero_padding: bool, call: Call) -> Any:
         """Arrivals of _arrivals_type."""
-        if type(extra) is not tuple:  # as it mostly is
-            extra = names_in("extra", extra)
+        extra = extra if type(extra) is tuple else names_in("extra", extra)
         if leave_handle:
             extra = (*extra, "handle")
         if outputs is None and row_capacity is None:
+            require_outputs(self._formats, inputs, extra, zero_padding)
             self._dispatch_async(inputs, call)
             return self.dispatch_wait(extra=extra, zero_padding=zero_padding, deadline=call[0], stream=call[1],
                                       max_blocks=call[2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional, Tuple
 
 from . import _ferry
-from ._arguments import require
+from ._arguments import flag, require
 from ._arrays import Array, name_of_floats
 from ._arrivals import Handle
 from ._errors import InvalidArgument
@@ -60,6 +60,13 @@ def begins_of(inputs: dict[str, Any], formats: Formats) -> Begin:
         format = inputs["format"] = formats.number(inputs["format"])
     return (int(shape[0]) if len(shape) else 0, inputs.get("row_order", "by_expert"), inputs.get("expert_stride", 0),
             format)
+
+
+def require_outputs(formats: Formats, inputs: dict[str, Any], extra: tuple[str, ...], zero_padding: bool) -> None:
+    """Refuses what the second half of a dispatch could not fill, before its first half sends."""
+    flag("zero_padding", zero_padding)
+    _, order, stride, format = begins_of(inputs, formats)
+    formats.specs(None, order, stride, frozenset(extra), format, 0)
 
 
 def to_fill(outputs: dict[str, Array], zero_padding: bool) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, NoReturn, Sequence, TypeVar
 
 from . import _ferry, _processes, _transports
 from ._arguments import flag, function, int32, require, seconds, several, text
-from ._errors import Closed, InvalidArgument, PeerMissing
+from ._errors import Closed, InvalidArgument, OutOfOrder, PeerMissing
 from ._processes import AllGather
 
 T = TypeVar("T")
@@ -161,7 +161,7 @@ class World:
 
     def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         if error is not None:
-            with contextlib.suppress(Closed):
+            with contextlib.suppress(Closed, OutOfOrder):  # close() says what there is to say of a fork
                 self.abort(_reason_of(error), error.rank if isinstance(error, PeerMissing) else -1)
         self.close()
 

@@ -329,3 +329,19 @@ def test_a_call_that_is_refused_changes_nothing_that_is_half_done():
             assert exchange.dispatch_wait().row_topk_ids is not None
 
     ferry.run_ranks(2, body)
+
+
+def test_what_outputs_cannot_be_is_refused_before_tokens_leave():
+    layer = make_layer(2, 4, 2, 64, [3, 4])
+
+    def body(world):
+        given = (layer.tokens[world.rank], layer.ids[world.rank], layer.weights[world.rank])
+        with open_exchange(world, (layer, 4)) as exchange:
+            if world.rank == 0:
+                with pytest.raises(ferry.InvalidArgument, match="extra names row_weight"):
+                    exchange.dispatch(*given, extra=["row_weight"])
+                with pytest.raises(TypeError, match="zero_padding is 1"):
+                    exchange.dispatch(*given, zero_padding=1)
+            assert exchange.dispatch(*given).rows >= 0
+
+    ferry.run_ranks(2, body)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from .._arguments import require
-from .._errors import InvalidArgument
+from .._arguments import int32, require
+from .._errors import InvalidArgument, Unsupported
 from . import _ops
 from ._exchange import Exchange
 from ._tensors import FLOATS, PLAIN, codes_of, scales_of
@@ -54,6 +55,8 @@ def dispatch(exchange: Exchange, tokens: torch.Tensor, topk_ids: torch.Tensor,
         _require_recorded(exchange, "dispatch", {"topk_weights": topk_weights})
     if row_order not in ("by_expert", "padded", "by_source"):
         raise InvalidArgument(f"row_order is {row_order!r}; ferry.torch.dispatch has by_expert, padded and by_source")
+    if rows is not None and not isinstance(rows, torch.SymInt) and int32("rows", rows) < 0:
+        raise InvalidArgument(f"rows is {rows}; it must be 0 or more, or None: as many as come")
     if rows is None:
         rows = exchange.most_rows(row_order) if row_order == "padded" or _is_fixed(exchange) else _ops.EXACT
     kind = tokens.dtype if dtype is None else dtype
@@ -88,7 +91,12 @@ def combine(exchange: Exchange, rows: torch.Tensor, arrived: Rows, *, apply_weig
     if dtype is not None and dtype not in FLOATS:
         raise InvalidArgument(f"dtype is {dtype}; it must be bfloat16, float16 or float32")
     weighted = apply_weights and arrived.row_order != "by_source"
-    call = _ops.combine if _is_plain(rows, arrived.row_weights, arrived.handle) else torch.ops.ferry.combine
+    is_plain = _is_plain(rows, arrived.row_weights, arrived.handle)
+    room = arrived.row_weights.shape[0]
+    if not is_plain and (rows.dim() != 2 or rows.shape[0] != room):  # their gradients come back as rows of `arrived`
+        raise InvalidArgument(f"rows is {list(rows.shape)}; where gradients are recorded it must be "
+                              f"[{room}, {exchange.hidden}], as the values of `arrived`: leave padding in")
+    call = _ops.combine if is_plain else torch.ops.ferry.combine
     found: torch.Tensor = call(
         rows.contiguous(), arrived.row_weights if weighted else None, arrived.handle, exchange.name, arrived.row_order,
         arrived.tokens, rows.dtype if dtype is None else dtype)
@@ -117,6 +125,10 @@ def _require_recorded(exchange: Exchange, call: str, inputs: dict[str, torch.Ten
         require(name, tensor, isinstance(tensor, torch.Tensor), "a torch.Tensor")
         if tensor.device != exchange.device:
             raise InvalidArgument(f"{name} is on {tensor.device}; this exchange's tensors are on {exchange.device}")
+        if not torch.compiler.is_compiling() and forward_ad._current_level >= 0 and \
+                forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
+            raise Unsupported(f"{call}: {name} has a forward-mode tangent, which would be lost; take gradients by "
+                              "backward")
         if tensor.requires_grad and torch.is_grad_enabled() and not exchange.trains:
             raise InvalidArgument(f"{call}: {name} requires grad, and the exchange was made for inference; make it "
                                   "with backward=\"bf16\"")

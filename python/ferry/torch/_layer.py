@@ -17,10 +17,11 @@ from ._functions import Rows, combine, dispatch
 class TopKRouter(nn.Module):
     """The top_k largest of softmax(x W), in float32. `normalize`: a token's weights add up to 1."""
 
-    def __init__(self, hidden: int, experts: int, top_k: int, *, normalize: bool = True) -> None:
+    def __init__(self, hidden: int, experts: int, top_k: int, *, normalize: bool = True,
+                 device: torch.device | None = None) -> None:
         super().__init__()
         self.top_k, self.normalize = top_k, normalize
-        self.linear = nn.Linear(hidden, experts, bias=False)
+        self.linear = nn.Linear(hidden, experts, bias=False, device=device)
 
     def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(ids [n, K], weights float32 [n, K])"""
@@ -58,9 +59,7 @@ class MoELayer(nn.Module):
             raise InvalidArgument(f"shared_inter is {shared_inter}; it must be 0 or more")
         hidden, groups, device = exchange.hidden, exchange.groups, exchange.device
         self.exchange, self.rows, self.compute_dtype = exchange, rows, compute_dtype
-        self.router = router if router is not None else TopKRouter(hidden, exchange.experts, exchange.top_k)
-        if router is None:
-            self.router.to(device)
+        self.router = TopKRouter(hidden, exchange.experts, exchange.top_k, device=device) if router is None else router
         self.gate_up = nn.Parameter(torch.empty(groups, hidden, 2 * inter, device=device, dtype=dtype))
         self.down = nn.Parameter(torch.empty(groups, inter, hidden, device=device, dtype=dtype))
         self.shared_gate_up: nn.Linear | None = None

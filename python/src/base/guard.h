@@ -24,9 +24,14 @@ class Guard {
 
   bool is_of_this_process() const { return process_ == this_process(); }
 
+  // For calls from any thread. Throws Error(out_of_order) after a fork.
+  void require_this_process() const {
+    if (!is_of_this_process()) refuse(" was made before a fork; make it in the process that uses it");
+  }
+
   // Holds the object for one call. Throws Error(out_of_order) where another thread is in a call, or after a fork.
   std::unique_lock<std::mutex> enter() {
-    if (!is_of_this_process()) refuse(" was made before a fork; make it in the process that uses it");
+    require_this_process();
     std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) refuse(": another thread is in a call of it");
     return lock;

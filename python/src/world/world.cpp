@@ -57,7 +57,9 @@ std::vector<nb::bytes> all_gather(PyWorld& self, const nb::bytes& mine, const nb
   return gathered;
 }
 
+// From any thread. A child of a fork has the sockets of its parent, and says nothing over them.
 void abort(PyWorld& self, const std::string& reason, int missing_rank) {
+  self.guard().require_this_process();
   const std::shared_ptr<World> world = self.world();
   const nb::gil_scoped_release without_gil;
   world->abort(reason, missing_rank);

@@ -3,6 +3,7 @@
 import dense
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import ferry
 import ferry.torch
@@ -178,6 +179,7 @@ def test_two_dispatches_whose_backward_comes_in_reverse():
     ferry.run_ranks(3, body)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")  # of torch's own forward mode
 def test_what_is_refused():
     def body(world):
         tokens, ids, weights = torch.ones(2, 64), torch.tensor([[0, 6], [2, 5]]), torch.ones(2, 2)
@@ -193,11 +195,17 @@ def test_what_is_refused():
                 ferry.torch.dispatch(exchange, tokens.double(), ids)
             with pytest.raises(ValueError, match="tokens is on meta"):
                 ferry.torch.dispatch(exchange, tokens.to("meta"), ids)
+            with pytest.raises(ValueError, match="rows is -1"):
+                ferry.torch.dispatch(exchange, tokens, ids, rows=-1)
+            with forward_ad.dual_level(), pytest.raises(ferry.Unsupported, match="tokens has a forward-mode tangent"):
+                ferry.torch.dispatch(exchange, forward_ad.make_dual(tokens, tokens), ids)
             with pytest.raises(ValueError, match="rows|row_capacity|4"):
                 ferry.torch.dispatch(exchange, tokens, ids, rows=1)
         with open_exchange(world) as exchange:
             leaf = tokens.clone().requires_grad_()
             arrived = ferry.torch.dispatch(exchange, leaf, ids, weights)
+            with pytest.raises(ValueError, match=r"rows is \[3, 64\]; .* \[4, 64\]"):
+                ferry.torch.combine(exchange, arrived.values[:3], arrived)
             sums = ferry.torch.combine(exchange, arrived.values.square(), arrived)
             with pytest.raises(ferry.Unsupported, match="second derivative"):
                 torch.autograd.grad(sums.sum(), leaf, create_graph=True)[0].sum().backward()

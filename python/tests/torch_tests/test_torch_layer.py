@@ -208,3 +208,13 @@ def test_autocast_leaves_the_choice_of_experts_alone():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         again = router(tokens)
     assert torch.equal(again[0], ids) and torch.equal(again[1], weights)
+
+
+def test_parameters_lie_where_the_exchange_is():
+    def body(world):
+        with ferry.torch.Exchange(world, experts=EXPERTS, top_k=TOP_K, max_tokens=5, hidden=HIDDEN,
+                                  backward="bf16") as exchange, torch.device("meta"):
+            layer = ferry.torch.MoELayer(exchange, INTER, shared_inter=INTER)
+            assert {parameter.device.type for parameter in layer.parameters()} == {"cpu"}
+
+    ferry.run_ranks(1, body)
