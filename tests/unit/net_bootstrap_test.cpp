@@ -115,6 +115,22 @@ TEST(Bootstrap, NamesTheRankThatNeverStartsAtTheFirstDeadline) {
   EXPECT_THAT(named, testing::ElementsAre(2, 2, -1));
 }
 
+// A rank that listens nowhere and ends when rank 0 has answered.
+void come_and_end(const HostPort& address, int rank, int size) {
+  const Deadline deadline(kLong);
+  std::string why;
+  Descriptor rank_0;
+  while (!rank_0 && !deadline.has_passed()) rank_0 = connect_once(address, deadline, why);
+  Hello hello;
+  hello.milliseconds_left = 20'000;
+  hello.rank = static_cast<std::int16_t>(rank);
+  hello.size = static_cast<std::int16_t>(size);
+  hello.port = free_address().port;
+  std::byte answer[1];
+  EXPECT_TRUE(send_all(rank_0, std::as_bytes(std::span(&hello, 1)), deadline));
+  EXPECT_TRUE(receive_all(rank_0, answer, deadline));
+}
+
 // Rank 2 ends before it connects to rank 1. Rank 0 sees that and ends, too.
 TEST(Bootstrap, NamesTheRankThatEndsWhileItJoins) {
   const HostPort address = free_address();
@@ -125,17 +141,7 @@ TEST(Bootstrap, NamesTheRankThatEndsWhileItJoins) {
       named[static_cast<std::size_t>(rank)] = missing_in(meet, Absence::ended);
       return;
     }
-    const Deadline deadline(kLong);
-    std::string why;
-    Descriptor rank_0;
-    while (!rank_0 && !deadline.has_passed()) rank_0 = connect_once(address, deadline, why);
-    Hello hello;
-    hello.milliseconds_left = 20'000;
-    hello.rank = 2;
-    hello.size = 3;
-    std::byte answer[1];
-    EXPECT_TRUE(send_all(rank_0, std::as_bytes(std::span(&hello, 1)), deadline));
-    EXPECT_TRUE(receive_all(rank_0, answer, deadline));
+    come_and_end(address, 2, 3);
   });
   EXPECT_THAT(named, testing::ElementsAre(2, 2, -1));
 }
@@ -149,18 +155,7 @@ TEST(Bootstrap, NamesTheRankThatEndsWhileOthersConnectToIt) {
       named[static_cast<std::size_t>(rank)] = missing_in([&] { Bootstrap(job(address, rank, 4, ""), kLong); });
       return;
     }
-    const Deadline deadline(kLong);
-    std::string why;
-    Descriptor rank_0;
-    while (!rank_0 && !deadline.has_passed()) rank_0 = connect_once(address, deadline, why);
-    Hello hello;
-    hello.milliseconds_left = 20'000;
-    hello.rank = 2;
-    hello.size = 4;
-    hello.port = free_address().port;
-    std::byte answer[1];
-    EXPECT_TRUE(send_all(rank_0, std::as_bytes(std::span(&hello, 1)), deadline));
-    EXPECT_TRUE(receive_all(rank_0, answer, deadline));
+    come_and_end(address, 2, 4);
   });
   EXPECT_THAT(named, testing::ElementsAre(2, 2, -1, 2));
 }
