@@ -1,6 +1,7 @@
 """The JSON lines of `ferry bench`, as table.py and plots.py read them."""
 
 import json
+import typing
 
 KINDS = {"cuda": "GPUs", "shmem": "processes", "processes": "processes"}
 
@@ -33,26 +34,33 @@ def shape_of(record):
     return f"{name}, {shape['ranks']} {KINDS.get(record['backend'], 'ranks')}"
 
 
-# What a line may be asked for beside format, combine and routing, and what older records mean that do not say it.
-USUAL = {"rows": "by_expert", "results": "bf16", "given": "bf16", "dispatch": "fresh", "message_copies": 2,
-         "max_blocks": 0, "workers": 1}
-WORDS = {"rows": "rows {}", "results": "results in {}", "given": "tokens {}", "dispatch": "{}",
-         "message_copies": "{} message copies", "max_blocks": "{} blocks", "workers": "{} workers"}
+class Asked(typing.NamedTuple):
+    """What a line may be asked for beside format, combine and routing."""
+
+    usual: object  # what older records mean that do not say it
+    words: str  # in a title
+    column: str  # of a table
+
+
+ASKED = {"rows": Asked("by_expert", "rows {}", "rows"), "results": Asked("bf16", "results in {}", "results"),
+         "given": Asked("bf16", "tokens {}", "given"), "dispatch": Asked("fresh", "{}", "dispatch"),
+         "message_copies": Asked(2, "{} message copies", "copies"), "max_blocks": Asked(0, "{} blocks", "max blocks"),
+         "workers": Asked(1, "{} workers", "workers")}
 
 
 def asked_of(record):
     """Records of which this differs are of different lines."""
-    return tuple(record["policy"].get(name, usual) for name, usual in USUAL.items())
+    return tuple(record["policy"].get(name, one.usual) for name, one in ASKED.items())
 
 
 def unusual_of(record):
     """{name: value} of what is not as usual."""
-    return {name: value for name, value in zip(USUAL, asked_of(record)) if value != USUAL[name]}
+    return {name: value for name, value in zip(ASKED, asked_of(record)) if value != ASKED[name].usual}
 
 
 def words_of(asked):
     """What is not as usual in one asked_of(), for a title."""
-    return [WORDS[name].format(value) for name, value in zip(USUAL, asked) if value != USUAL[name]]
+    return [ASKED[name].words.format(value) for name, value in zip(ASKED, asked) if value != ASKED[name].usual]
 
 
 def baseline_name(record):

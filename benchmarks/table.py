@@ -8,9 +8,6 @@ import sys
 
 import records
 
-ASKED = {"rows": "rows", "results": "results", "given": "given", "dispatch": "dispatch", "message_copies": "copies",
-         "max_blocks": "max blocks", "workers": "workers"}
-
 
 def microseconds(value):
     return f"{value:.1f}" if value < 100 else f"{value:.0f}"
@@ -25,7 +22,7 @@ def megabytes(record):
 def asked_cells(record):
     """Empty where it is as usual, so that a table has the columns of what was asked for only."""
     unusual = records.unusual_of(record)
-    return {title: str(unusual.get(name, "")) for name, title in ASKED.items()}
+    return {asked.column: str(unusual.get(name, "")) for name, asked in records.ASKED.items()}
 
 
 def exchange_row(record):
