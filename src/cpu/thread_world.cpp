@@ -19,6 +19,7 @@
 #include "cpu/calls/cpu_steps.h"
 #include "cpu/fabric/host_fabric.h"
 #include "cpu/lone_steps.h"
+#include "exchange/agreement/together.h"
 #include "exchange/sizes/heap_directory.h"
 #include "ferry/error.h"
 #include "ferry/exchange.h"
@@ -29,10 +30,15 @@ namespace {
 
 // One all_gather under way.
 struct Gather {
+  explicit Gather(int ranks) : part(static_cast<std::size_t>(ranks)), come(static_cast<std::size_t>(ranks)) {}
+
   std::vector<std::vector<std::byte>> part;  // [ranks]; empty: has not come
   std::vector<bool> come;
   int left = 0;        // ranks that took the result
   int failed_on = -1;  // the rank that did not come
+
+  // Masks differ between ranks, so a rank may still wait when as many have left as one of the others waited for.
+  bool all_have_left() const { return left == static_cast<int>(std::count(come.begin(), come.end(), true)); }
 };
 
 class Hub {
@@ -44,9 +50,7 @@ class Hub {
                   const RankMask& mask, std::chrono::milliseconds deadline) {
     std::unique_lock lock(guard_);
     if (const AbortNotice* own = find_abort(rank)) throw_aborted(rank, *own, mask, turn);
-    Gather& gather = gathers_[turn];
-    gather.part.resize(static_cast<std::size_t>(ranks_));
-    gather.come.resize(static_cast<std::size_t>(ranks_));
+    Gather& gather = gathers_.try_emplace(turn, ranks_).first->second;
     gather.part[static_cast<std::size_t>(rank)].assign(mine.begin(), mine.end());
     gather.come[static_cast<std::size_t>(rank)] = true;
     changed_.notify_all();
@@ -66,7 +70,8 @@ class Hub {
       std::fill_n(to, mine.size(), std::byte{0});
       if (!is_masked(mask, peer)) std::copy_n(part.begin(), std::min(part.size(), mine.size()), to);
     }
-    if (++gather.left == ranks_ - static_cast<int>(std::count(mask.begin(), mask.end(), true))) gathers_.erase(turn);
+    ++gather.left;
+    if (gather.all_have_left()) gathers_.erase(turn);
   }
 
   void tell_aborted(const AbortNotice& notice) {
@@ -153,8 +158,9 @@ class ThreadWorld final : public World {
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
                                             const HeapMap& map) override {
     if (options.skip_a2a) return make_lone_steps(rank_, shape, options, map);
-    // Zero before anyone else can see it (I13).
-    const auto mine = std::make_shared<Heap>(map.total());
+    std::shared_ptr<Heap> mine;  // zero before anyone else can see it (I13)
+    const auto make_own = [&] { mine = std::make_shared<Heap>(map.total()); };
+    together(*this, make_own, options.mask, set_up_deadline(options));
     Heaps heaps = hub_->heaps().share_heaps(*this, mine, options);
     return make_cpu_steps<HostFabric>(
         rank_, shape, options, map, [&](int rank, std::size_t abort_words, const std::uint8_t* masked) {

@@ -56,7 +56,9 @@ class Exchange::Front {
   std::chrono::milliseconds deadline_of(const CallOptions& call) const;
   void start(Call which, const CallOptions& call);
   void require_not_ended() const;
+  void ends_where_a_rank_is_missing(const std::function<void()>& collective);
   void together(const std::function<void()>& work, std::chrono::milliseconds deadline);
+  void require_ended_nowhere(std::chrono::milliseconds deadline);
   void require_possible() const;
   void require_order_of_world(RowOrder order) const;
   void tell_left() noexcept;

@@ -1,6 +1,9 @@
 // Exchange::Front: the memory of the slots is given back, and taken again.
 #include <fmt/core.h>
 
+#include <span>
+#include <vector>
+
 #include "exchange/agreement/together.h"
 #include "exchange/call_scope.h"
 #include "exchange/front.h"
@@ -8,13 +11,39 @@
 namespace ferry {
 
 // A rank that does not come ends the exchange: the others cannot know how far it is.
-void Exchange::Front::together(const std::function<void()>& work, std::chrono::milliseconds deadline) {
+void Exchange::Front::ends_where_a_rank_is_missing(const std::function<void()>& collective) {
   try {
-    ferry::together(world_, work, mask_, deadline);
+    collective();
   } catch (const PeerMissing& missing) {
     steps_->end().note(missing.record());
     throw;
   }
+}
+
+void Exchange::Front::together(const std::function<void()>& work, std::chrono::milliseconds deadline) {
+  ends_where_a_rank_is_missing([&] { ferry::together(world_, work, mask_, deadline); });
+}
+
+// An exchange may have ended on this rank alone. All ranks take part, so the world's calls stay in step, and all learn
+// why it ended.
+void Exchange::Front::require_ended_nowhere(std::chrono::milliseconds deadline) {
+  struct End {
+    WaitRecord record;
+    std::int32_t has_come = 0;
+  };
+  steps_->poll();
+  End mine;
+  if (const auto ended = steps_->end().get()) mine = {ended->record, 1};
+  std::vector<End> all(static_cast<std::size_t>(shape_.ranks));
+  ends_where_a_rank_is_missing([&] {
+    world_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), mask_, deadline);
+  });
+  for (End& each : all) {
+    if (each.has_come == 0) continue;
+    each.record.my_rank = rank_;
+    steps_->end().note(each.record);
+  }
+  require_not_ended();
 }
 
 // The slots may go, since each is written before it is read, and all that was sent has been read when no operation is
@@ -27,8 +56,8 @@ void Exchange::Front::release(const CallOptions& call) {
                             rank_, world_.backend()));
   CallScope scope(*steps_, traced_, "release");
   const std::chrono::milliseconds deadline = deadline_of(call);
+  require_ended_nowhere(deadline);
   const auto begin = [&] {
-    require_not_ended();
     order_.require_may_release(rank_);
     steps_->start(call, deadline);
     steps_->require_can_release();
@@ -42,19 +71,14 @@ void Exchange::Front::release(const CallOptions& call) {
 void Exchange::Front::restore(const CallOptions& call) {
   CallScope scope(*steps_, traced_, "restore");
   const std::chrono::milliseconds deadline = deadline_of(call);
+  require_ended_nowhere(deadline);
   const auto begin = [&] {
-    require_not_ended();
     order_.require_may_restore(rank_);
     steps_->start(call, deadline);
     steps_->require_can_release();
   };
   together(begin, deadline);
-  try {
-    steps_->take_again(mask_, deadline);
-  } catch (const PeerMissing& missing) {
-    steps_->end().note(missing.record());
-    throw;
-  }
+  ends_where_a_rank_is_missing([&] { steps_->take_again(mask_, deadline); });
   together([&] { steps_->bring_words_back(); }, deadline);  // no rank sends before all words are there
   order_.set_released(false);
 }

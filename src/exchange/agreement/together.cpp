@@ -16,6 +16,12 @@ struct Outcome {
   char text[508];
 };
 
+Outcome outcome_of(ErrorKind kind, const char* text) {
+  Outcome outcome{static_cast<std::int32_t>(kind), {}};
+  std::strncpy(outcome.text, text, sizeof outcome.text - 1);
+  return outcome;
+}
+
 }  // namespace
 
 void together(World& world, const std::function<void()>& work, const RankMask& mask,
@@ -26,8 +32,9 @@ void together(World& world, const std::function<void()>& work, const RankMask& m
   } catch (const PeerMissing&) {
     throw;
   } catch (const Error& error) {
-    mine.kind = static_cast<std::int32_t>(error.kind());
-    std::strncpy(mine.text, error.what(), sizeof mine.text - 1);
+    mine = outcome_of(error.kind(), error.what());
+  } catch (const std::exception& error) {  // std::bad_alloc
+    mine = outcome_of(ErrorKind::system, error.what());
   }
   std::vector<Outcome> all(static_cast<std::size_t>(world.size()));
   world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), mask, deadline);

@@ -24,7 +24,7 @@ void HostHandles::leave(const CheckContext& context) {
   if (wanted > bytes)
     refuse(context,
            "handle is u8 [{}], and a short handle of this dispatch takes {} bytes (RowLayout::short_handle_bytes). The "
-           "dispatch is done, and has left none: combine without a handle",
+           "dispatch is done, and has left none: give combine the handle that the dispatch was given, or none",
            bytes, wanted);
 }
 

@@ -174,7 +174,8 @@ void Record::require_room_for_handle(int rank) {
   store_release(record_->handle_bytes_wanted, std::uint64_t{0});
   refuse(ErrorKind::invalid_argument, rank,
          "handle of an earlier dispatch was u8 [{}], and a short handle of it takes {} bytes "
-         "(RowLayout::short_handle_bytes). The dispatch is done, and has left none: combine without a handle",
+         "(RowLayout::short_handle_bytes). The dispatch is done, and has left none: give combine the handle that the "
+         "dispatch was given, or none",
          record_->handle_bytes_given, wanted);
 }
 
