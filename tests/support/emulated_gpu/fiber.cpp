@@ -40,7 +40,6 @@ void Fiber::start(Stacks& stacks, void (*body)(void*), void* argument) {
                                     outside_ = std::move(outside);
                                     end_switch(nullptr, &outside_bottom_, &outside_bytes_);
                                     body(argument);
-                                    ended_ = true;
                                     begin_switch(nullptr, outside_bottom_, outside_bytes_);
                                     return std::move(outside_);
                                   });

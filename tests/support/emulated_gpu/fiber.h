@@ -60,7 +60,6 @@ class Fiber {
 
   boost::context::fiber inside_;
   boost::context::fiber outside_;
-  bool ended_ = false;
   // For AddressSanitizer: frames that it keeps apart, and the stacks of both sides.
   void* inside_frames_ = nullptr;
   void* outside_frames_ = nullptr;

@@ -97,15 +97,15 @@ void Machine::work() {
 // Begins and ends whatever may, in the order of the streams.
 void Machine::start_operations() {
   a_kernel_ended_ = false;
+  bool anything = false;
   for (Stream* stream : active_)
-    while (start_one(*stream)) {
-    }
+    while (start_one(*stream)) anything = true;
   std::erase_if(active_, [](Stream* stream) {
     if (stream->is_idle()) stream->is_active = false;
     return !stream->is_active;
   });
   while (active_.empty() && !late_.empty() && !settings_.late_stays) step_late();
-  for_hosts_.notify_all();
+  if (anything) for_hosts_.notify_all();
 }
 
 bool Machine::start_one(Stream& stream) {
@@ -186,16 +186,25 @@ void Machine::hold_back(Thread& thread) {
   suspend(thread, Doing::runs, "");
 }
 
+// What the switch to this lane will read. Other warps have pushed it out of the cache.
+void Machine::fetch_ahead(const Warp& warp, unsigned lane) {
+  constexpr std::ptrdiff_t kLine = 64;
+  constexpr int kLines = 6;
+  __builtin_prefetch(&warp.threads[lane].warp, 1);
+  for (int i = -2; i < kLines - 2; ++i) __builtin_prefetch(warp.suspended_at[lane] + i * kLine, 1);
+}
+
 // Runs the lanes of a warp, each until it waits for another thread.
 void Machine::step() {
   const std::size_t place = choose_warp();
   Warp& warp = *ready_[place];
-  for (int round = 0; round < 4 && warp.ready != 0 && (round == 0 || held_back_ != &warp); ++round) {
+  for (int round = 0; round < 32 && warp.ready != 0 && (round == 0 || held_back_ != &warp); ++round) {
     const unsigned lanes = warp.ready;
     const auto first = static_cast<unsigned>(random() % 32);
     const unsigned direction = draw(2) ? 1u : 31u;
     for (unsigned i = 0; i < 32 && failing_.empty() && held_back_ != &warp; ++i) {
       const unsigned lane = (first + i * direction) % 32;
+      if (const unsigned next = (lane + direction) % 32; (lanes >> next & 1u) != 0) fetch_ahead(warp, next);
       if ((lanes & warp.ready) >> lane & 1u) run(warp.threads[lane]);
     }
   }
@@ -338,6 +347,7 @@ void Machine::let_next_launch(Block& block) {
 void Machine::suspend(Thread& thread, Doing doing, const char* call) {
   thread.doing = doing;
   thread.call = call;
+  thread.warp->suspended_at[thread.lane] = static_cast<const std::byte*>(__builtin_frame_address(0));
   if (doing == Doing::runs) make_ready(thread);
   if (doing == Doing::looks_at_clock) looking_.push_back(&thread);
   thread.fiber.suspend();

@@ -84,6 +84,7 @@ class Machine {
   Turn take_turn();
   std::size_t choose_warp();
   std::size_t other_than_slow(std::size_t place) const;
+  static void fetch_ahead(const Warp& warp, unsigned lane);
   void step();
   void run(Thread& thread);
   void wake_one();

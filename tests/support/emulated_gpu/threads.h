@@ -51,17 +51,18 @@ struct CopyGroups {
   }
 };
 
-struct Thread : ThreadView {
+// What a switch to it needs lies in one line of the cache, from `warp` on.
+struct alignas(64) Thread : ThreadView {
   Warp* warp = nullptr;
+  const char* call = "";  // where it waits
+  int barrier = 0;        // the same
   int lane = 0;
   Doing doing = Doing::runs;
-  const char* call = "";    // where it waits
-  int barrier = 0;          // the same
   bool has_fenced = false;  // since its last barrier
   bool all_fenced = false;  // all threads of its last barrier had
+  Fiber fiber;
   CopyGroups<std::shared_ptr<BulkCopy>> bulk;
   CopyGroups<SharedCopy> to_shared;
-  Fiber fiber;
 };
 
 // A call of a warp under way. Two sets of values: a lane may read the old ones while others make the next call.
@@ -80,6 +81,7 @@ struct Warp {
   int count = 0;
   unsigned ready = 0;  // lanes
   bool is_listed = false;
+  const std::byte* suspended_at[32] = {};  // the frame in which each lane was left
   WarpCall call;
 };
 
