@@ -57,6 +57,9 @@ class ExchangeSteps {
   // What the kernels' hooks read in the calls from now on: of kernels that the program has compiled.
   virtual void set_hooks(const cuda::HookBytes&) {}
 
+  // Before the first call: the exchange's number in its world, which handles carry (I22).
+  virtual void set_exchange_number(std::uint32_t) {}
+
   // First of each call. `deadline`: of each wait in it.
   virtual void start(const CallOptions& call, std::chrono::milliseconds deadline) = 0;
 

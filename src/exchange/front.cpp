@@ -42,7 +42,8 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
     tell_refusal(world, options, refusal);
     throw;
   }
-  require_same_contract(world, shape, options);
+  const std::uint32_t number = require_same_contract(world, shape, options, world.open_exchanges_->newest());
+  world.open_exchanges_->set_newest(number);
   formats_.set(shape, options, rank_);
   for (int format = 0; format < formats_.count(); ++format)
     contexts_.push_back({rank_, shape_, formats_.options_in(format), formats_.layout_in(format), takes_host_memory_,
@@ -55,6 +56,7 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
                               : world.make_compiled_steps(shape_, options_, map, *kernels);
   if (options.short_handles && takes_host_memory_)
     short_handles_.emplace(make_plan(shape_, options_, map, rank_), formats_.layout().handle_bytes);
+  steps_->set_exchange_number(number);
   steps_->end().set_reasons([&world](int rank) { return world.abort_reason(rank); });
   open_.emplace(world.open_exchanges_, *steps_);
   log_made(world, shape_, options_, formats_.layout(), map);

@@ -1,6 +1,7 @@
 // OpenExchanges: the exchanges of a rank's end of a world, which World::abort ends with it. From any thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,13 +22,18 @@ class OpenExchanges {
   void add(ExchangeSteps& steps);
   void remove(const ExchangeSteps& steps);
 
+  // The number of the newest exchange that this rank made or began to make.
+  std::uint32_t newest() const { return newest_; }
+  void set_newest(std::uint32_t number) { newest_ = number; }
+
  private:
   void end(ExchangeSteps& steps) const;
 
   std::mutex guard_;
   std::vector<ExchangeSteps*> open_;
   std::optional<AbortNotice> notice_;
-  bool aborts_ = false;  // all that are open have been told
+  bool aborts_ = false;       // all that are open have been told
+  std::uint32_t newest_ = 0;  // of the thread that makes exchanges alone
 };
 
 // An exchange that is one of them while this lives.

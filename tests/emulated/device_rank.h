@@ -19,7 +19,10 @@ class EmulatedGpus : public testing::Test {
     emulated::set_gpus({});
     emulated::reset({});
   }
-  void TearDown() override { EXPECT_EQ(emulated::failure(), ""); }
+  void TearDown() override {
+    EXPECT_EQ(emulated::failure(), "");
+    emulated::reset({});  // tests that run on GPUs, too, know nothing of its settings
+  }
 };
 
 struct DeviceRank {

@@ -32,9 +32,7 @@ Scenario scenario_of(int ranks, std::uint64_t seed, Reduction reduction) {
   return conformance::make_scenario(settings);
 }
 
-// A rank with a handle of each of two dispatches, whose routings have these numbers.
-constexpr const char* kOfFirst = "of routing 2";
-constexpr const char* kOfSecond = "of routing 3";
+// A rank with a handle of each of two dispatches.
 struct Rank : HandleRank {
   Rank(World& of_rank, const Scenario& a, const Scenario& b)
       : HandleRank(of_rank, a), of_a(a, of_rank.rank()), of_b(b, of_rank.rank()), first(exchange), second(exchange) {}
@@ -107,8 +105,7 @@ void expect_end(int ranks, Reduction reduction, const std::string& operation, co
     EXPECT_TRUE(is_refused([&] { rank.exchange.check(); }) || at_once) << "rank " << rank.world.rank();
     EXPECT_THAT(said, AllOf(HasSubstr("rank " + std::to_string(rank.world.rank()) + ": rank "),
                             HasSubstr("gave " + operation + " a handle of another dispatch than rank "),
-                            AnyOf(HasSubstr("rank 0 gave"), HasSubstr("than rank 0 did")), HasSubstr(kOfFirst),
-                            HasSubstr(kOfSecond)));
+                            AnyOf(HasSubstr("rank 0 gave"), HasSubstr("than rank 0 did"))));
     EXPECT_TRUE(is_refused([&] { rank.exchange.dispatch(rank.of_a.in, rank.of_a.out, rank.call); }));
     rank.wait();
   });

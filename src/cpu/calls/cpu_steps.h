@@ -23,6 +23,7 @@ class CpuSteps final : public ExchangeSteps {
         dispatch_(rank_, options, handle_header(rank, shape, options, {.alignment = rank_.plan().alignment})),
         combine_(rank_, options, dispatch_.found()) {}
 
+  void set_exchange_number(std::uint32_t number) override { dispatch_.set_exchange_number(number); }
   void trace_to(CallTrace* call) override { rank_.waits().trace_to(call); }
   void start(const CallOptions&, std::chrono::milliseconds deadline) override { rank_.waits().set_deadline(deadline); }
 

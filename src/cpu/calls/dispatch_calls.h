@@ -69,6 +69,8 @@ class DispatchCalls {
     header_.alignment = rank_.plan().alignment;
   }
 
+  void set_exchange_number(std::uint32_t number) { header_.routing = routing_of_exchange(number, 0); }
+
   // What the dispatch without a handle that came last has laid out.
   const FoundRows& found() const { return found_; }
 

@@ -30,6 +30,7 @@ class CudaSteps final : public ExchangeSteps {
 
   void enter() override { scope_.emplace(device().index); }
   void leave() noexcept override { scope_.reset(); }
+  void set_exchange_number(std::uint32_t number) override { routing_.set_exchange_number(number); }
   void trace_to(CallTrace* call) override { kernels_.trace_to(call); }
   void set_hooks(const HookBytes& hooks) override { state_.set_hooks(hooks); }
   void start(const CallOptions& call, std::chrono::milliseconds deadline) override;

@@ -46,6 +46,7 @@ constexpr std::size_t kRowOrdersField = kFields - 2;
 struct Contract {
   std::array<std::int64_t, kFields> value;
   std::array<char, 64> format, result_format;
+  std::int64_t newest;            // number of an exchange; not compared
   std::int64_t refused_as;        // ErrorKind
   std::array<char, 504> refusal;  // why this rank refuses its options; empty: it does not
 };
@@ -106,10 +107,12 @@ void require_no_refusal(const std::vector<Contract>& all, const RankMask& mask, 
                               all[rank].refusal.data()));
 }
 
-// `prefix`: of the names of fields that differ.
-void require_same(World& world, const Shape& shape, const ExchangeOptions& options, const std::string& prefix) {
-  const std::vector<Contract> all =
-      contracts_of_all(world, contract_of(world, shape, options), options.mask, set_up_deadline(options));
+// `prefix`: of the names of fields that differ. Returns the contracts of all.
+std::vector<Contract> require_same(World& world, const Shape& shape, const ExchangeOptions& options,
+                                   const std::string& prefix, std::uint32_t newest) {
+  Contract mine = contract_of(world, shape, options);
+  mine.newest = newest;
+  std::vector<Contract> all = contracts_of_all(world, mine, options.mask, set_up_deadline(options));
   require_no_refusal(all, options.mask, world.rank());
   int first = 0;
   while (is_masked(options.mask, first)) ++first;
@@ -131,15 +134,19 @@ void require_same(World& world, const Shape& shape, const ExchangeOptions& optio
                                 world.rank(), prefix, kNames[field], text_of(field, reference.value[field]), first,
                                 text_of(field, other.value[field]), rank));
   }
+  return all;
 }
 
 }  // namespace
 
 // The first comparison covers the number of formats, so all ranks make as many.
-void require_same_contract(World& world, const Shape& shape, const ExchangeOptions& options) {
-  require_same(world, shape, options, "");
+std::uint32_t require_same_contract(World& world, const Shape& shape, const ExchangeOptions& options,
+                                    std::uint32_t newest) {
+  for (const Contract& each : require_same(world, shape, options, "", newest))  // 0 of ranks that are masked
+    newest = std::max(newest, static_cast<std::uint32_t>(each.newest));
   for (int format = 1; format < num_formats(options); ++format)
-    require_same(world, shape, options_in(options, format), fmt::format("more_formats[{}]: ", format - 1));
+    require_same(world, shape, options_in(options, format), fmt::format("more_formats[{}]: ", format - 1), newest);
+  return newest + 1;
 }
 
 void tell_refusal(World& world, const ExchangeOptions& options, const Error& refusal) noexcept {

@@ -64,16 +64,10 @@ static std::string describe_other_call(const WaitRecord& r, std::uint32_t mark, 
 static std::string describe_other_handle(const WaitRecord& r) {
   const OtherHandle other = OtherHandle::of(r.epoch_wanted, r.missing_rank);
   if (const std::string text = describe_other_call(r, other.mark, other.mine); !text.empty()) return text;
-  const auto routing_of = [&](std::uint32_t mark) {
-    return (other.operation == Operation::combine ? mark & ~kMarkOfExact : mark) >> 1;
-  };
   return fmt::format(
-      "rank {}: rank {} gave {} a handle of another dispatch than rank {} did: of routing {}, and rank {} of routing "
-      "{}; "
-      "all ranks must give the handle that the same dispatch left them. The exchange is over on all ranks. Make a new "
-      "one.",
-      r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by, routing_of(other.mark), r.reported_by,
-      routing_of(other.mine));
+      "rank {}: rank {} gave {} a handle of another dispatch than rank {} did, or of another exchange; all ranks must "
+      "give the handle that the same dispatch left them. The exchange is over on all ranks. Make a new one.",
+      r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by);
 }
 
 // A CPU rank that compares has the words of both. One that is told of it knows no more than whose they are.
@@ -85,7 +79,8 @@ static std::string describe_call_of_cpus(const WaitRecord& r) {
                                static_cast<std::uint32_t>(r.epoch_wanted & 0xFFFFu));
   if (!text.empty()) return text;
   return fmt::format(
-      "rank {}: rank {} gave {} a handle of another dispatch than rank {} did{}, or only one of them gave a handle; "
+      "rank {}: rank {} gave {} a handle of another dispatch or exchange than rank {} did{}, or only one of them gave "
+      "a handle; "
       "all ranks must give the handle that the same dispatch left them. The exchange is over on all ranks. Make a "
       "new one.",
       r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by,

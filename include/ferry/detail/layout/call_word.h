@@ -6,16 +6,19 @@
 #include <cstdint>
 
 #include "ferry/detail/base/order.h"
+#include "ferry/detail/layout/handle_header.h"
 #include "ferry/portable.h"
 
 namespace ferry {
 
 inline constexpr std::uint32_t kMarkOfHandle = 1u;
 // The mark of a routing: 16 bits that tell it from routings of other calls. `replays`: the routing comes from a handle
-// that the call was given. A call without a handle has another mark. A word carries it where combines choose their
+// that the call was given, and has the number of its exchange. A call without a handle has another mark. A word carries it where combines choose their
 // reduction; other calls without a handle write no word.
 FERRY_HD constexpr std::uint32_t routing_mark(Epoch routing, bool replays) {
-  return (static_cast<std::uint32_t>(routing) << 1 | (replays ? kMarkOfHandle : 0u)) & 0xFFFFu;
+  constexpr std::uint32_t kApart = 0x6A09;  // odd: exchanges whose numbers are near are far apart
+  const auto exchange = static_cast<std::uint32_t>(routing >> kBitsOfRouting);
+  return ((static_cast<std::uint32_t>(routing) + exchange * kApart) << 1 | (replays ? kMarkOfHandle : 0u)) & 0xFFFFu;
 }
 // Changes the mark of a dispatch with a handle: ranks that take different formats are told apart, too.
 constexpr std::uint32_t mark_of_format(int format) { return static_cast<std::uint32_t>(format) << 12; }

@@ -21,9 +21,16 @@ FERRY_HD constexpr std::uint64_t bytes_wanted_by(std::uint64_t word) {
   return (word & 0xFFFFFFFFu) == kNoRoomMark ? (word >> 32) * 16 : 0;
 }
 
+// Of a routing of an exchange: the exchange's number in its world, which all ranks give it alike, and below it the
+// routing's number in that exchange. Ranks of one call may mix up the exchanges that their handles come from (I22).
+inline constexpr int kBitsOfRouting = 48;
+FERRY_HD constexpr Epoch routing_of_exchange(std::uint32_t exchange, Epoch routing) {
+  return Epoch{exchange & 0xFFFFu} << kBitsOfRouting | routing;
+}
+
 struct HandleHeader {
   std::uint64_t magic = kHandleMagic;
-  Epoch routing = 0;  // number of its routing, in the exchange that made it
+  Epoch routing = 0;  // routing_of_exchange, of the exchange that made it
 
   // The caller's shape.
   std::int32_t ranks = 0;

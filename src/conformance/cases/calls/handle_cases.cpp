@@ -1,6 +1,7 @@
 // Cases over handles: sequences as training and inference make them, and any sequence that a seed draws.
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "conformance/cases/cases.h"
 #include "conformance/rounds/handle_sequence.h"
@@ -241,20 +242,23 @@ void refused_short_handles(const Target& target) {
   });
 }
 
-// I22: rank 0 gives a replay a handle of another dispatch than the others do. CPU ranks throw in the call; ranks of
-// GPUs when the words of the others have come, which no call waits for.
-void other_handles(const Target& target) {
+// I22: rank 0 gives a replay a handle of another dispatch than the others do, of the same exchange or of another one
+// whose dispatch has the same number. CPU ranks throw in the call; ranks of GPUs when the words of the others have
+// come, which no call waits for.
+void other_handles(const Target& target, bool of_exchanges) {
   const Scenario first = make_scenario(settings_for("bf16", Reduction::by_rank, 5, "uniform"));
   const Scenario second = make_scenario(settings_for("bf16", Reduction::by_rank, 6, "uniform"));
   with_handles(target, kShape.ranks, "handles of different dispatches", [&](World& world) {
     const int rank = world.rank();
     Exchange exchange(world, kShape, first.settings.options);
+    std::optional<Exchange> other;
+    if (of_exchanges) other.emplace(world, kShape, first.settings.options);
     HandleMemory of_first(exchange), of_second(exchange);
     RankRound a(first, rank), b(second, rank);
     a.out.handle = of_first.tensor();
     b.out.handle = of_second.tensor();
     exchange.dispatch(a.in, a.out);
-    exchange.dispatch(b.in, b.out);
+    (other ? *other : exchange).dispatch(b.in, b.out);
     world.barrier();  // no rank may be told of the call below in one of these
     expect_error(
         rank, "a handle of another dispatch", ErrorKind::invalid_argument, {"handle of another dispatch"}, [&] {
@@ -306,8 +310,10 @@ void add_handle_cases(Cases& cases) {
   cases.push_back(
       {"handles/short_moved", "short handles in other memory, on another exchange", true, moved_short_handles});
   cases.push_back({"handles/short_refused", "short handles with too few bytes", true, refused_short_handles});
-  cases.push_back(
-      {"handles/of_different_dispatches", "ranks that give one call different handles", true, other_handles});
+  cases.push_back({"handles/of_different_dispatches", "ranks that give one call different handles", true,
+                   [](const Target& target) { other_handles(target, false); }});
+  cases.push_back({"handles/of_different_exchanges", "ranks that give one call handles of different exchanges", true,
+                   [](const Target& target) { other_handles(target, true); }});
   cases.push_back({"handles/refused", "ids beside a handle, and handles of a wrong size", true, refused_handles});
 }
 

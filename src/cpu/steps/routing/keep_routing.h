@@ -18,7 +18,7 @@ inline std::uint32_t room_in_handle(const RowRoom& room) {
 
 // `header` says whose handle it is; the rest follows from the dispatch.
 inline HandleHeader completed(HandleHeader header, const Ticket& ticket, std::uint32_t num_rows, const RowRoom& room) {
-  header.routing = ticket.routing;
+  header.routing |= ticket.routing;  // it has the exchange's number
   header.order = static_cast<std::int32_t>(ticket.rows.order);
   header.num_tokens = ticket.num_tokens;
   header.has_weights = ticket.has_weights ? 1 : 0;

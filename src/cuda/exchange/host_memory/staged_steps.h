@@ -20,6 +20,7 @@ class StagedSteps final : public ExchangeSteps {
 
   void enter() override { steps_->enter(); }
   void leave() noexcept override { steps_->leave(); }
+  void set_exchange_number(std::uint32_t number) override { steps_->set_exchange_number(number); }
   void trace_to(CallTrace* call) override { steps_->trace_to(call); }
   void start(const CallOptions& call, std::chrono::milliseconds deadline) override;
 

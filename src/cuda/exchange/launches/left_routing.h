@@ -15,6 +15,8 @@ class LeftRouting {
  public:
   LeftRouting(const ExchangeState& state, const Shape& shape, const ExchangeOptions& options);
 
+  void set_exchange_number(std::uint32_t number) { header_.routing = routing_of_exchange(number, 0); }
+
   // Ahead of a dispatch with a handle. Returns what its kernel checks of the handle.
   HandleCheck route_again(const Ticket& ticket, DispatchArgs& args) const;
   // Behind a dispatch.

@@ -71,7 +71,7 @@ static __global__ void __launch_bounds__(kThreads) keep_routing_kernel(const __g
   }
   if (threads.index != 0) return;
   *to.header = p.header;
-  to.header->routing = routing;
+  to.header->routing |= routing;  // it has the exchange's number
   to.header->num_rows = p.from.starts.group[p.plan.groups()];
 }
 
