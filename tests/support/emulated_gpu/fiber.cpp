@@ -45,28 +45,4 @@ void Fiber::start(Stacks& stacks, void (*body)(void*), void* argument) {
                                   });
 }
 
-void Fiber::resume() {
-  begin_switch(&outside_frames_, stack_, Stacks::kBytes);
-  inside_ = std::move(inside_).resume();
-  end_switch(outside_frames_, nullptr, nullptr);
-}
-
-void Fiber::suspend() {
-  begin_switch(&inside_frames_, outside_bottom_, outside_bytes_);
-  outside_ = std::move(outside_).resume();
-  end_switch(inside_frames_, &outside_bottom_, &outside_bytes_);
-}
-
-#if defined(FERRY_EMULATED_ASAN)
-void Fiber::begin_switch(void** own_frames, const void* bottom, std::size_t bytes) {
-  __sanitizer_start_switch_fiber(own_frames, bottom, bytes);
-}
-void Fiber::end_switch(void* own_frames, const void** bottom, std::size_t* bytes) {
-  __sanitizer_finish_switch_fiber(own_frames, bottom, bytes);
-}
-#else
-void Fiber::begin_switch(void**, const void*, std::size_t) {}
-void Fiber::end_switch(void*, const void**, std::size_t*) {}
-#endif
-
 }  // namespace ferry::emulated

@@ -68,4 +68,29 @@ class Fiber {
   const std::byte* stack_ = nullptr;
 };
 
+// Inline, as Machine::suspend is: after a switch the processor predicts no return, so each that is not there counts.
+inline void Fiber::resume() {
+  begin_switch(&outside_frames_, stack_, Stacks::kBytes);
+  inside_ = std::move(inside_).resume();
+  end_switch(outside_frames_, nullptr, nullptr);
+}
+
+inline void Fiber::suspend() {
+  begin_switch(&inside_frames_, outside_bottom_, outside_bytes_);
+  outside_ = std::move(outside_).resume();
+  end_switch(inside_frames_, &outside_bottom_, &outside_bytes_);
+}
+
+#if defined(FERRY_EMULATED_ASAN)
+inline void Fiber::begin_switch(void** own_frames, const void* bottom, std::size_t bytes) {
+  __sanitizer_start_switch_fiber(own_frames, bottom, bytes);
+}
+inline void Fiber::end_switch(void* own_frames, const void** bottom, std::size_t* bytes) {
+  __sanitizer_finish_switch_fiber(own_frames, bottom, bytes);
+}
+#else
+inline void Fiber::begin_switch(void**, const void*, std::size_t) {}
+inline void Fiber::end_switch(void*, const void**, std::size_t*) {}
+#endif
+
 }  // namespace ferry::emulated

@@ -10,8 +10,6 @@
 namespace ferry::emulated {
 namespace {
 
-struct Abandoned {};
-
 constexpr int kStepsOfTurn = 256;
 constexpr std::uint64_t kTick = 1'000'000;              // ns of a pause in which a host may do something
 constexpr std::uint64_t kLongTime = 3'600'000'000'000;  // ns, longer than any deadline
@@ -342,16 +340,6 @@ void Machine::end(Thread& thread) {
 void Machine::let_next_launch(Block& block) {
   if (std::exchange(block.lets_next_launch, true)) return;
   if (--block.grid->blocks_before_next == 0) a_kernel_ended_ = true;
-}
-
-void Machine::suspend(Thread& thread, Doing doing, const char* call) {
-  thread.doing = doing;
-  thread.call = call;
-  thread.warp->suspended_at[thread.lane] = static_cast<const std::byte*>(__builtin_frame_address(0));
-  if (doing == Doing::runs) make_ready(thread);
-  if (doing == Doing::looks_at_clock) looking_.push_back(&thread);
-  thread.fiber.suspend();
-  if (abandons_) throw Abandoned{};
 }
 
 void Machine::fail(std::string what) {

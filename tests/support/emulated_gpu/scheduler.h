@@ -30,6 +30,8 @@ struct Stream {
   bool is_idle() const { return pending.empty() && running.empty(); }
 };
 
+struct Abandoned {};  // thrown by a thread's calls: its kernel ends
+
 class Machine {
  public:
   static Machine& get() {
@@ -124,6 +126,16 @@ class Machine {
   bool abandons_ = false;
   std::thread thread_;  // last: it uses all others
 };
+
+[[gnu::always_inline]] inline void Machine::suspend(Thread& thread, Doing doing, const char* call) {
+  thread.doing = doing;
+  thread.call = call;
+  thread.warp->suspended_at[thread.lane] = static_cast<const std::byte*>(__builtin_frame_address(0));
+  if (doing == Doing::runs) make_ready(thread);
+  if (doing == Doing::looks_at_clock) looking_.push_back(&thread);
+  thread.fiber.suspend();
+  if (abandons_) throw Abandoned{};
+}
 
 inline bool Machine::is_idle(const Stream& stream) {
   const std::lock_guard lock(guard_);

@@ -13,8 +13,8 @@ namespace ferry {
 
 inline constexpr std::uint32_t kMarkOfHandle = 1u;
 // The mark of a routing: 16 bits that tell it from routings of other calls. `replays`: the routing comes from a handle
-// that the call was given, and has the number of its exchange. A call without a handle has another mark. A word carries it where combines choose their
-// reduction; other calls without a handle write no word.
+// that the call was given, and has the number of its exchange. A call without a handle has another mark. A word carries
+// it where combines choose their reduction; other calls without a handle write no word.
 FERRY_HD constexpr std::uint32_t routing_mark(Epoch routing, bool replays) {
   constexpr std::uint32_t kApart = 0x6A09;  // odd: exchanges whose numbers are near are far apart
   const auto exchange = static_cast<std::uint32_t>(routing >> kBitsOfRouting);
