@@ -2,6 +2,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import threading
@@ -249,6 +250,15 @@ class WhereThePictureGoesTestCase(DemoRuns, FerryTestCase):
                                      stderr=subprocess.PIPE, text=True, timeout=300)
         self.assertEqual(process.returncode, 1)
         self.assertIn("standard output: No space left on device", process.stderr)
+
+
+class DeadlineTestCase(DemoRuns, FerryTestCase):
+    def test_a_call_waits_as_docs_lost_ranks_says(self):
+        log = self.folder / "log"
+        done = ferry("demo", "--backend", "cpu", "--format", "bf16", "--no-svg", *self.words(SENTENCE * SENTENCES),
+                     env={**os.environ, "FERRY_DEBUG": "info", "FERRY_DEBUG_FILE": str(log)})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(set(re.findall(r"deadline (\d+) ms", log.read_text())), {"30000"})
 
 
 class TextsTestCase(DemoRuns, FerryTestCase):

@@ -87,19 +87,19 @@ std::vector<FormatResult> DemoCommand::run_formats(const Ranks& on, const Layer&
   Progress progress("demo: formats", static_cast<std::int64_t>(chosen.size()));
   std::vector<double> exact;
   Progress::doing("the dense layer in float64");
-  if (on.has_first()) exact = oracle_values(layer, {.ranks = ranks}, OracleTokens::as_given);
+  in_first_process(kDefaultDeadline, [&] { exact = oracle_values(layer, {.ranks = ranks}, OracleTokens::as_given); });
   std::vector<float> output(static_cast<std::size_t>(layer.tokens) * static_cast<std::size_t>(layer.hidden));
   std::vector<FormatResult> results;
   for (const AnyFormat& format : chosen) {
     Progress::doing(format.name());
     note_start(so_far, format);
-    const LayerOptions options{.ranks = ranks, .format = format, .repeats = kTimings};
+    const LayerOptions options{.ranks = ranks, .format = format, .deadline = kDefaultDeadline, .repeats = kTimings};
     FormatResult result{format, run_layer(on, layer, options, output.data()), {}};
     gather_output(on, layer, output.data(), kDefaultDeadline);
-    if (on.has_first()) {
+    in_first_process(kDefaultDeadline, [&] {  // however long it takes, the others hear of it
       result.check = check_layer(layer, options, output.data(), OracleTokens::as_sent);
       measure_errors(result, output, exact);
-    }
+    });
     results.push_back(result);
     note_done(so_far, result);
     progress.advance();
