@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -53,6 +54,8 @@ int end(int code) {
 }
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ,
+              SIG_IGN);  // a file beyond `ulimit -f` fails as a full disk does: with the reason, and exit code 1
   try {
     ferry::app::register_parts();
     return end(run(argc, argv));

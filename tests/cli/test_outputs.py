@@ -3,7 +3,6 @@ system's reason. And two commands that write to one folder at once."""
 import fcntl
 import os
 import resource
-import signal
 import subprocess
 import unittest
 
@@ -73,8 +72,7 @@ class UnwritableTestCase(FerryTestCase):
         self.refused(self.folder / "locked" / "out", "Permission denied")
 
     def test_full_disk(self):
-        def limit():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        def limit():  # SIGXFSZ would end the process, and does so unless it is ignored
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 
         self.commands = [command for command in self.commands if command[-1] != "--dump"]
@@ -86,13 +84,19 @@ class UnwritableTestCase(FerryTestCase):
                 self.assertRegex(process.stderr, r"(?m)^ferry: --[a-z]+ .*: cannot be written: File too large$")
 
     def test_full_standard_output(self):
-        for command in (["info"], ["verify", "--list"], ["bench", "--simulate", "--json"],
-                        [*self.commands[2], self.folder / "out"]):
+        for command in (["info"], ["verify", "--list"], ["bench", "--simulate", "--json"], ["--version"], ["--help"],
+                        ["help", "codec", "encode"], [*self.commands[2], self.folder / "out"]):
             with self.subTest(command=command[:2]), open("/dev/full", "w") as full:
                 process = subprocess.run([BINARY, *map(str, command)], stdout=full, stderr=subprocess.PIPE, text=True,
                                          timeout=60)
                 self.assertEqual(process.returncode, FAILURE)
                 self.assertEqual(process.stderr, "ferry: cannot write to standard output: No space left on device\n")
+
+    def test_closed_standard_output(self):
+        for command in (["version"], ["--version"], ["--help"]):
+            with self.subTest(command=command):
+                process = ferry(*command, preexec_fn=lambda: os.close(1))
+                self.assert_refused(process, FAILURE, "cannot write to standard output: Bad file descriptor")
 
 
 class TwoAtOnceTestCase(FerryTestCase):

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 #include "base/deadline.h"
 #include "ferry/ferry.h"
@@ -316,7 +317,9 @@ void run_command_line(int argc, char** argv) {
   try {
     app.parse(std::move(words));
   } catch (const CLI::Success& asked_for_help) {
-    app.exit(asked_for_help);
+    std::ostringstream text;  // print() says why standard output takes nothing, std::cout does not
+    app.exit(asked_for_help, text);
+    print(text.str());
   } catch (const CLI::ParseError& error) {
     throw Error(ErrorKind::invalid_argument, fmt::format("{} (see {} --help)", error.what(), path));
   }
