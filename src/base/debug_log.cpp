@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <mutex>
+#include <string>
 #include <string_view>
 
 namespace ferry {
@@ -50,9 +52,10 @@ class Log {
     if (level_ == DebugLevel::off || pattern == nullptr || *pattern == '\0') return;
     const std::string name = debug_file_name(pattern);
     const int opened = open(name.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (opened >= 0)
+    if (opened >= 0) {
       file_ = opened;
-    else
+      name_ = name;
+    } else
       write(DebugLevel::warn, kOfProcess,
             fmt::format("FERRY_DEBUG_FILE={}: cannot be opened: {}", name, std::strerror(errno)));
   }
@@ -60,16 +63,45 @@ class Log {
   DebugLevel level() const { return level_; }
 
   void write(DebugLevel level, int rank, const std::string& text) const {
-    const std::string whose = rank == kOfProcess ? "process" : fmt::format("rank {}", rank);
-    const std::string line = fmt::format("ferry {}:{} {} {} {}: {}\n", host_, getpid(),
-                                         time_of(std::chrono::system_clock::now()), whose, name_of(level), text);
-    while (::write(file_, line.data(), line.size()) == -1 && errno == EINTR) continue;
+    const std::string line = line_of(level, rank, text);
+    if (write_line(line) || file_ == STDERR_FILENO) return;
+    const int why = errno;
+    std::call_once(moved_, [this, why] { move_to_standard_error(why); });
+    write_line(line);
   }
 
  private:
+  std::string line_of(DebugLevel level, int rank, const std::string& text) const {
+    const std::string whose = rank == kOfProcess ? "process" : fmt::format("rank {}", rank);
+    return fmt::format("ferry {}:{} {} {} {}: {}\n", host_, getpid(), time_of(std::chrono::system_clock::now()), whose,
+                       name_of(level), text);
+  }
+
+  // False, with errno, where the file did not take all of it.
+  bool write_line(const std::string& line) const {
+    for (std::size_t done = 0; done < line.size();) {
+      const ssize_t wrote = ::write(file_, line.data() + done, line.size() - done);
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote <= 0) return false;
+      done += static_cast<std::size_t>(wrote);
+    }
+    return true;
+  }
+
+  // The descriptor stays and leads elsewhere, so threads that write meanwhile need not know.
+  void move_to_standard_error(int why) const {
+    if (dup3(STDERR_FILENO, file_, O_CLOEXEC) == -1) return;
+    write_line(line_of(
+        DebugLevel::warn, kOfProcess,
+        fmt::format("FERRY_DEBUG_FILE={}: cannot be written: {}; this line and those after it are on standard error",
+                    name_, std::strerror(why))));
+  }
+
   const std::string host_ = host_name();
   DebugLevel level_ = DebugLevel::off;
   int file_ = STDERR_FILENO;  // open until the process ends
+  std::string name_;          // of FERRY_DEBUG_FILE
+  mutable std::once_flag moved_;
 };
 
 const Log& debug_output() {

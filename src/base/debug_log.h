@@ -3,7 +3,9 @@
 //
 //   FERRY_DEBUG       warn: calls that threw; info (or 1): set-up, too; trace: every call, too; unset, empty, off or 0:
 //                     nothing
-//   FERRY_DEBUG_FILE  the file that lines are appended to, in place of standard error; %h is the host, %p the process
+//   FERRY_DEBUG_FILE  the file that lines are appended to, in place of standard error; %h is the host, %p the process.
+//                     Where it cannot be opened or written, standard error says so once, and has the lines from there
+//                     on
 #pragma once
 
 #include <cstdint>
@@ -18,7 +20,8 @@ inline constexpr int kOfProcess = -1;  // in place of a rank: of all ranks of th
 // Whether lines of the level are written. From any thread; the variables are read once, at the first call.
 bool debug_logs(DebugLevel level);
 
-// Writes one line in one piece, so that lines of many threads and processes do not mix. Fails silently.
+// Writes one line in one piece, so that lines of many threads and processes do not mix. Where standard error takes
+// nothing the line is lost: what is logged goes on.
 void write_debug_line(DebugLevel level, int rank, const std::string& text);
 
 // `text` is a function that makes the line, called only where it is written.

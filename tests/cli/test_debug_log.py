@@ -84,6 +84,15 @@ class DebugLogTestCase(FerryTestCase):
         self.assertEqual(done.returncode, 0)
         self.assertIn("cannot be opened: No such file", done.stderr)
 
+    def test_a_file_that_cannot_be_written(self):
+        done = self.run_with(FERRY_DEBUG="info", FERRY_DEBUG_FILE="/dev/full")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        told, *others = self.lines(done.stderr)
+        self.assertEqual(told, ("process", "warn", "FERRY_DEBUG_FILE=/dev/full: cannot be written: No space left on "
+                                "device; this line and those after it are on standard error"))
+        self.assertEqual(others.count(told), 0)
+        self.assertEqual(sum("exchange on cpu" in text for _, _, text in others), self.RANKS)
+
     def test_verify_names_calls_that_threw(self):
         done = ferry("verify", "--backend", "cpu", "--case", "faults/lost_before_dispatch", env={**os.environ, "FERRY_DEBUG": "warn"})
         self.assertEqual(done.returncode, 0, done.stderr)
