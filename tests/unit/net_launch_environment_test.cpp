@@ -211,6 +211,15 @@ TEST(PlaceOfProcess, SaysWhatIsMissingOrNoNumber) {
   EXPECT_EQ(place({}, {"", 0, 1, -1, ""}).size, 1) << "one process needs no address";
 }
 
+TEST(PlaceOfProcess, NamesAVariableThatIsOutOfItsLimits) {
+  EXPECT_THAT(refusal({{"RANK", "0"}, {"WORLD_SIZE", "0"}}),
+              testing::StrEq("the environment says WORLD_SIZE=0; it must be 1 or more"));
+  EXPECT_THAT(refusal({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}),
+              testing::StrEq("the environment says RANK=-1; it must be 0 or more"));
+  EXPECT_THAT(refusal({{"PMI_RANK", "0"}, {"PMI_SIZE", "-2"}}), testing::HasSubstr("PMI_SIZE=-2"));
+  EXPECT_EQ(place({{"RANK", "-1"}, {"WORLD_SIZE", "0"}}, {"", 0, 1, -1, ""}).size, 1) << "both are given";
+}
+
 std::optional<LaunchedProcess> launched(const Variables& variables) { return launched_in(of(variables)); }
 
 TEST(LaunchedProcess, ReadsOpenMpi) {

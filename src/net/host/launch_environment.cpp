@@ -54,6 +54,12 @@ std::optional<int> number_of(const Environment& environment, const char* name) {
   return value;
 }
 
+void require_at_least(int least, const char* name, int value) {
+  if (value < least)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("the environment says {}={}; it must be {} or more", name, value, least));
+}
+
 // The number that a text begins with: Slurm says "2(x3)" of processes on hosts.
 std::optional<int> leading_number(const Environment& environment, const char* name) {
   const std::string text = text_of(environment, name);
@@ -167,8 +173,8 @@ ProcessPlace place_in(const Environment& environment, const ProcessPlace& given,
     const std::optional<int> rank = number_of(environment, launcher.rank);
     const std::optional<int> size = number_of(environment, launcher.size);
     if (!rank || !size) continue;
-    if (place.rank < 0) place.rank = *rank;
-    if (place.size <= 0) place.size = *size;
+    if (place.rank < 0) require_at_least(0, launcher.rank, place.rank = *rank);
+    if (place.size <= 0) require_at_least(1, launcher.size, place.size = *size);
     const std::optional<int> local = number_of(environment, launcher.local_rank);
     if (place.local_rank < 0 && local) place.local_rank = *local;
     break;
