@@ -241,6 +241,11 @@ class CompletionTestCase(FerryTestCase):
         self.assertEqual(self.words("bench", "--message-copies", ""), {"2", "4"})
         self.assertEqual(self.words("info", "--model", "kimi"), {"kimi-k2", "kimi-k3"})
         self.assertEqual(self.words("help", "ver"), {"verify", "version"})
+        self.assertEqual(self.words("help", "codec", ""), {"encode", "decode"})
+        for value in ("", "--", "1"):  # a number is offered no name of an option in its place
+            self.assertEqual(self.words("bench", "--ranks", value), set())
+        self.assertEqual(self.words("bench", "--ranks", "=", "1"), set())
+        self.assertIn("--tokens", self.words("bench", "--ranks", "16", ""))
         self.assertIn("routings/one_token", self.words("verify", "--case", "rout"))
         (self.folder / "tokens.npy").write_text("")
         self.assertEqual(self.words("layer", "--tokens", "to"), {"tokens.npy"})

@@ -246,12 +246,20 @@ CommandEntry entry_of(CLI::App& app, const std::string& parent) {
   return entry;
 }
 
-// The entry of all commands. `ferry help` takes the name of any of them.
+// The commands below `parent` as words that stand behind `path`, without options.
+std::vector<CommandEntry> names_below(const CommandEntry& parent, const std::string& path) {
+  std::vector<CommandEntry> names;
+  for (const CommandEntry* command : shown_commands(parent)) {
+    const std::string own = path + " " + command->name;
+    names.push_back({command->name, own, command->help, {}, names_below(*command, own)});
+  }
+  return names;
+}
+
+// The entry of all commands. `ferry help` takes the name of any of them, and of those below.
 CommandEntry entry_of_all(CLI::App& app) {
   CommandEntry table = entry_of(app, "");
-  std::vector<CommandEntry> explained;
-  for (const CommandEntry* command : shown_commands(table))
-    explained.push_back({command->name, table.name + " help " + command->name, command->help, {}, {}});
+  const std::vector<CommandEntry> explained = names_below(table, table.name + " help");
   for (CommandEntry& command : table.commands)
     if (command.name == "help") command.commands = explained;
   return table;

@@ -49,7 +49,7 @@ std::string bash_values(const CommandEntry& root) {
     for (const OptionEntry& option : command->options)
       for (const std::string& name : option.names) {
         if (!option.takes_value) continue;
-        cases += fmt::format("    '{} {}') {} ;;\n", command->path, name,
+        cases += fmt::format("    '{} {}') value=1 {} ;;\n", command->path, name,
                              option.takes_path ? "files=1" : fmt::format("values='{}'", fmt::join(option.values, " ")));
       }
   return cases;
@@ -124,7 +124,7 @@ std::string zsh_function(const CommandEntry& command) {
 std::string bash_completion(const CommandEntry& root) {
   return fmt::format(R"(# bash completion of ferry: source <(ferry completion bash)
 _ferry() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} path=ferry words='' values='' files='' option='' each
+  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} path=ferry words='' values='' value='' files='' option='' each
   # Bash takes --format=mx for three words, unless its COMP_WORDBREAKS has no =.
   if [[ $word == = ]]; then
     word=''
@@ -147,7 +147,7 @@ _ferry() {{
     local listed=$option
     [[ $word != *,* ]] || listed+=${{word%,*}},
     mapfile -t COMPREPLY < <(compgen -P "$listed" -W "$values" -- "${{word##*,}}")
-  else
+  elif [[ -z $value ]]; then  # a number has no words to offer
     case "$path" in
 {2}    esac
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
