@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/numbers.h"
 #include "ferry/cuda/activation.h"
 #include "tool/bench/cuda/copy_kernel.h"
 
@@ -249,10 +250,10 @@ int main(int argc, char** argv) {
   try {
     const std::string format = argc > 1 ? argv[1] : "all";
     std::vector<int> inters{2048, 2880, 4096, 7168};
-    if (argc > 2 && std::string(argv[2]) != "all") inters = {std::atoi(argv[2])};
+    if (argc > 2 && std::string(argv[2]) != "all") inters = {app::whole_number("INTER", argv[2], 1)};
     std::vector<int> rows{512, 1024, 4096, 16384};
     if (argc > 3) rows.clear();
-    for (int arg = 3; arg < argc; ++arg) rows.push_back(std::atoi(argv[arg]));
+    for (int arg = 3; arg < argc; ++arg) rows.push_back(app::whole_number("ROWS", argv[arg], 1));
     const Machine machine = this_machine();
     for (const BenchCase& base : cases_of(format))
       for (const int inter : inters)

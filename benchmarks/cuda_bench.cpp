@@ -13,7 +13,7 @@
 //   rows=ORDER    by_expert, by_source, padded or in_place
 //   results=NAME  the format in which results travel
 // BLOCKS: max_blocks of the calls, and behind a slash that of the second halves of split calls. 0: no limit.
-// MAX: max_tokens of the exchange; N if it is left out.
+// MAX: max_tokens of the exchange, N or more; N if it is left out.
 #include <cuda_runtime_api.h>
 
 #include <fmt/core.h>
@@ -22,7 +22,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -34,6 +33,7 @@
 #include <vector>
 
 #include "benchmarks/cuda_bench_beside.h"
+#include "benchmarks/numbers.h"
 #include "ferry/cuda/cuda_world.h"
 #include "ferry/ferry.h"
 #include "tool/bench/cuda/kernel_times.h"
@@ -275,16 +275,35 @@ app::BenchCase case_of(const Settings& settings, int n) {
   return bench;
 }
 
+// BLOCKS of the command line.
+void read_blocks(Settings& settings, std::string_view text) {
+  const app::TwoTexts blocks = app::split_at(text, '/');
+  settings.max_blocks = settings.wait_blocks = app::whole_number("BLOCKS", blocks.before, 0);
+  if (blocks.has_mark) settings.wait_blocks = app::whole_number("BLOCKS of second halves", blocks.behind, 0);
+}
+
+struct Tokens {
+  int n = 0, max_tokens = 0;
+};
+
+// N or N/MAX of the command line.
+Tokens read_tokens(std::string_view text) {
+  const app::TwoTexts numbers = app::split_at(text, '/');
+  const int n = app::whole_number("N", numbers.before, 0);
+  const int least = std::max(n, 1);
+  return {n, numbers.has_mark ? app::whole_number("MAX", numbers.behind, least) : least};
+}
+
 // n of `max_tokens` tokens.
-void run_rank(World& world, const Settings& settings, int n, int max_tokens) {
-  const int rank = world.rank();
+void run_rank(World& world, const Settings& settings, const Tokens& tokens) {
+  const int rank = world.rank(), n = tokens.n;
   check(cudaSetDevice(rank));
   ExchangeOptions options;
   options.format = settings.format;
   options.result_format = settings.results;
   if (settings.rows != RowOrder::by_expert) options.row_orders = {settings.rows};
   Shape shape = settings.shape;
-  shape.max_tokens = std::max({n, max_tokens, 1});
+  shape.max_tokens = tokens.max_tokens;
   Exchange exchange(world, shape, options);
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -344,19 +363,16 @@ int main(int argc, char** argv) {
   }
   try {
     Settings settings;
-    settings.shape = {std::atoi(argv[1]), std::atoi(argv[4]), std::atoi(argv[3]), 1, std::atoi(argv[2])};
+    settings.shape = {app::whole_number("RANKS", argv[1], 1, kMaxGpuRanks), app::whole_number("EXPERTS", argv[4], 1),
+                      app::whole_number("TOP_K", argv[3], 1, kMaxTopK), 1, app::whole_number("HIDDEN", argv[2], 1)};
     read_format(settings, argv[5]);
-    settings.max_blocks = std::atoi(argv[6]);
-    const char* wait_blocks = std::strchr(argv[6], '/');
-    settings.wait_blocks = wait_blocks == nullptr ? settings.max_blocks : std::atoi(wait_blocks + 1);
+    read_blocks(settings, argv[6]);
+    std::vector<Tokens> all;
+    for (int arg = 7; arg < argc; ++arg) all.push_back(read_tokens(argv[arg]));
     settings.speeds =
         given_speeds != nullptr ? app::speeds_named(given_speeds) : app::measured_speeds(settings.shape.ranks);
-    for (int arg = 7; arg < argc; ++arg) {
-      const char* max_tokens = std::strchr(argv[arg], '/');
-      run_cuda_ranks(settings.shape.ranks, false, [&](World& world) {
-        run_rank(world, settings, std::atoi(argv[arg]), max_tokens == nullptr ? 0 : std::atoi(max_tokens + 1));
-      });
-    }
+    for (const Tokens& tokens : all)
+      run_cuda_ranks(settings.shape.ranks, false, [&](World& world) { run_rank(world, settings, tokens); });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cuda_bench: %s\n", error.what());
     return 1;

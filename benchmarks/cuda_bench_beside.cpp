@@ -3,9 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <span>
 
+#include "benchmarks/numbers.h"
 #include "ferry/cuda/cuda_world.h"
 #include "tool/bench/cuda/rank_speeds.h"
 
@@ -37,13 +37,13 @@ std::string text_of(const std::vector<GpuKernel>& kernels) {
 
 std::optional<GpuSpeeds> speeds_named(const std::string& text) {
   if (text == "none") return std::nullopt;
-  double wire = 0, latency = 0, copies = 0;
-  if (std::sscanf(text.c_str(), "%lf,%lf,%lf", &wire, &latency, &copies) != 3)
+  const TwoTexts wire = split_at(text, ','), others = split_at(wire.behind, ',');
+  if (!others.has_mark)
     throw Error(ErrorKind::invalid_argument, "--speeds is \"" + text + "\"; it must be WIRE,LATENCY,COPIES or none");
   GpuSpeeds speeds;
-  speeds.wire_bytes_per_second = wire * 1e9;
-  speeds.wire_latency = latency * 1e-6;
-  speeds.copy_bytes_per_second = copies * 1e9;
+  speeds.wire_bytes_per_second = finite_number("WIRE of --speeds", wire.before) * 1e9;
+  speeds.wire_latency = finite_number("LATENCY of --speeds", others.before) * 1e-6;
+  speeds.copy_bytes_per_second = finite_number("COPIES of --speeds", others.behind) * 1e9;
   return speeds;
 }
 GpuSpeeds measured_speeds(int ranks) {

@@ -5,6 +5,8 @@
 // out. Prints one JSON line per case. Never checks what arrived.
 //
 //   floor_bench HIDDEN TOP_K TOKENS [TOKENS ...]
+//
+// HIDDEN: a multiple of 32, at most 16384, since a block has a message or a result in its shared memory.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -15,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "benchmarks/numbers.h"
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
@@ -26,6 +29,8 @@ namespace {
 using namespace ferry;
 
 constexpr int kReplays = 4;
+constexpr int kMostHidden = 16384;
+constexpr int kSharedBytes = 2 * kMostHidden;  // of a result, the larger one
 
 enum class What { launch, signals, sends, dispatch, combine };
 
@@ -164,7 +169,7 @@ class Gpus {
       params_[rank].rank = static_cast<int>(rank);
       params_[rank].ranks = static_cast<int>(params_.size());
       for (Params& p : params_) p.slots[rank] = slots, p.words[rank] = words;
-      check(cudaFuncSetAttribute(&round_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 32 * 1024));
+      check(cudaFuncSetAttribute(&round_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
     }
   }
   int ranks() const { return static_cast<int>(params_.size()); }
@@ -290,6 +295,11 @@ void measure(Gpus& gpus, Case how, int tokens) {
         if (us < best) best = us, chosen = now;
       }
     }
+  if (chosen.blocks == 0) {
+    std::fprintf(stderr, "floor_bench: %s of %u bytes: none of the numbers of blocks in measure() runs at once here\n",
+                 name_of(how.what), how.bytes);
+    std::exit(1);
+  }
   std::printf(
       "{\"floor\": \"%s\", \"ranks\": %d, \"tokens\": %d, \"messages\": %d, \"bytes\": %u, \"slot\": %u, "
       "\"by\": \"%s\", \"signals\": %s, \"blocks\": %d, \"senders\": %d, \"threads\": %d, \"us\": %.2f}\n",
@@ -305,14 +315,22 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: floor_bench HIDDEN TOP_K TOKENS [TOKENS ...]\n");
     return 2;
   }
-  const int hidden = std::atoi(argv[1]), top_k = std::atoi(argv[2]);
-  int most = 1;
-  for (int arg = 3; arg < argc; ++arg) most = std::max(most, std::atoi(argv[arg]));
+  int hidden = 0, top_k = 0;
+  std::vector<int> all;
+  try {
+    hidden = app::whole_number("HIDDEN", argv[1], 32, kMostHidden, 32);
+    top_k = app::whole_number("TOP_K", argv[2], 1, kMaxTopK);
+    for (int arg = 3; arg < argc; ++arg)
+      all.push_back(app::whole_number("TOKENS", argv[arg], 1, app::kAnyNumber / kMaxGpuRanks));
+  } catch (const Error& error) {
+    std::fprintf(stderr, "floor_bench: %s\n", error.what());
+    return 2;
+  }
+  const int most = *std::max_element(all.begin(), all.end());
   // Room for rows, which have scales, or for sums.
   const std::size_t out = 2 * static_cast<std::size_t>(most) * static_cast<std::size_t>(top_k * hidden);
   Gpus gpus(static_cast<std::size_t>(most), HeapMap::whole_lines(2 * static_cast<std::uint32_t>(hidden)), out);
-  for (int arg = 3; arg < argc; ++arg) {
-    const int tokens = std::max(1, std::atoi(argv[arg]));
+  for (const int tokens : all) {
     // A token goes once to each rank that has one of its experts.
     const double reached = 1 - std::pow(1 - 1.0 / gpus.ranks(), top_k);
     const int messages = std::max(1, static_cast<int>(reached * tokens));

@@ -16,8 +16,10 @@
 #include <random>
 #include <vector>
 
+#include "benchmarks/numbers.h"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/layout/heap_map.h"
+#include "ferry/shape.h"
 #include "tool/bench/cuda/copy_kernel.h"
 
 namespace {
@@ -282,15 +284,22 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: memory_bench RANKS HIDDEN TOP_K EXPERTS TOKENS [TOKENS ...]\n");
     return 2;
   }
-  const RoundShape shape{std::atoi(argv[1]), std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4])};
-  if (shape.ranks < 1 || shape.hidden < 16 || shape.hidden % 16 != 0 || shape.top_k < 1 ||
-      shape.top_k > shape.experts || shape.experts < shape.ranks) {
-    std::fprintf(stderr, "memory_bench: no such shape: HIDDEN is a multiple of 16, TOP_K at most EXPERTS\n");
+  RoundShape shape;
+  std::vector<int> all;
+  try {
+    shape.ranks = app::whole_number("RANKS", argv[1], 1, kMaxRanks);
+    shape.hidden = app::whole_number("HIDDEN", argv[2], 16, app::kAnyNumber, 16);
+    shape.experts = app::whole_number("EXPERTS", argv[4], shape.ranks);
+    shape.top_k = app::whole_number("TOP_K", argv[3], 1, std::min(shape.experts, kMaxTopK));
+    for (int arg = 5; arg < argc; ++arg)
+      all.push_back(app::whole_number("TOKENS", argv[arg], 1, app::kAnyNumber / shape.ranks));
+  } catch (const Error& error) {
+    std::fprintf(stderr, "memory_bench: %s\n", error.what());
     return 2;
   }
   int multiprocessors = 0;
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
   const float copies = copy_gigabytes_per_second(multiprocessors);
-  for (int arg = 5; arg < argc; ++arg) measure(shape, std::max(1, std::atoi(argv[arg])), multiprocessors, copies);
+  for (const int tokens : all) measure(shape, tokens, multiprocessors, copies);
   return 0;
 }
