@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from ._errors import InvalidArgument
 
 #: An array of numpy, or of anything else that has DLPack or the buffer protocol, where the exchange's arrays lie.
 Array = Any
+#: allocate(name, shape, dtype) of a caller.
+Allocate = Callable[[str, "tuple[int, ...]", str], Array]
 
 _PLAIN = {"u8": "uint8", "i32": "int32", "u32": "uint32", "i64": "int64", "f16": "float16", "f32": "float32",
           "f64": "float64"}
@@ -82,3 +84,12 @@ def on_host(array: Array, stream: int = 0) -> np.ndarray[Any, Any]:
         codes: Any = array
         return np.asarray(codes.view(sys.modules["torch"].int16)).view(bf16())
     return np.asarray(array)
+
+
+def counted(stats: dict[str, Any]) -> dict[str, Any]:
+    """The statistics of an exchange, with arrays in place of lists."""
+    for name in ("received_tokens", "received_bytes", "messages_sent", "bytes_sent", "waited_ns"):
+        stats[name] = np.array(stats[name], np.uint64)
+    for name in ("received_tokens", "received_bytes"):
+        stats[name] = stats[name].reshape(len(stats["messages_sent"]), -1)
+    return stats

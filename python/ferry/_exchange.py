@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, NoReturn, Sequence
-
-import numpy as np
+from typing import Any, Iterable, NoReturn, Sequence
 
 from . import _ferry, _frameworks
 from ._arguments import function, names_in, several, text, whole_number
-from ._arrays import Array, empty
+from ._arrays import Allocate, Array, counted, empty
 from ._arrivals import Arrivals, Handle
-from ._errors import InvalidArgument
+from ._errors import InvalidArgument, OutOfOrder
+from ._halves import end_left_half, give_up_half
 from ._hooks import Epilogue
 from ._inputs import (Begin, Call, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces,
                       require_outputs, sums_to_fill, to_fill)
@@ -19,8 +18,6 @@ from ._outputs import Formats
 from ._transports import close_at_end
 from ._world import World
 from .formats import Format, format_named
-
-Allocate = Callable[[str, "tuple[int, ...]", str], Array]
 
 
 class Exchange:
@@ -73,8 +70,7 @@ class Exchange:
         shape = shape_of(ranks=world.size, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
         self._allocate = None if allocate is None else function("allocate", allocate)
         self._framework = ""  # of the newest arrays on a GPU
-        self._stream = 0  # of the newest dispatch
-        self._tokens = 0  # of the newest dispatch
+        self._stream = self._tokens = 0  # of the newest dispatch
         self._begun: Begin = (0, "by_expert", 0, 0)  # of the dispatch that has begun
         self._dispatching: object = None  # what C++ reads until the wait
         self._combining: object = None
@@ -88,8 +84,7 @@ class Exchange:
         self._format = format if isinstance(format, Format) else format_named(options.format)
         self._short_handles = options.short_handles and bool(world.capabilities()["asked_counts"])
         self._formats = Formats(self._core, [self._format, *map(format_named, options.more_formats)], self._short_handles)
-        self._device = self._core.device
-        self._on_cpu = self._device == "cpu"
+        self._device, self._on_cpu = self._core.device, self._core.device == "cpu"
 
     @property
     def rank(self) -> int:
@@ -244,10 +239,8 @@ class Exchange:
                      topk_weights_out: Array | None = None, waited_ns: Array | None = None,
                      epilogue: Epilogue | Any = None, epilogue_context: Any = None, deadline: float | None = None,
                      stream: Any = None, max_blocks: int = 0) -> Array:
-        """The second half: waits for the results and returns the sums. Arguments as at combine.
-
-        `stream`: None: that of combine_async.
-        """
+        """The second half: waits for the results and returns the sums. Arguments as at combine; `stream`: None: that of
+        combine_async."""
         number = self._stream_home if stream is None else self._number(stream, out)
         sums = sums_to_fill(out, topk_weights_out, waited_ns, epilogue, epilogue_context)
         return self._combine_wait(sums, dtype, unreduced, (deadline, number, max_blocks))
@@ -290,12 +283,7 @@ class Exchange:
 
         received_tokens and received_bytes are u64 [R, local experts]; messages_sent, bytes_sent and waited_ns u64 [R].
         """
-        found = self._core.stats()
-        for name in ("received_tokens", "received_bytes", "messages_sent", "bytes_sent", "waited_ns"):
-            found[name] = np.array(found[name], np.uint64)
-        for name in ("received_tokens", "received_bytes"):
-            found[name] = found[name].reshape(len(found["messages_sent"]), -1)
-        return found
+        return counted(self._core.stats())
 
     def close(self) -> None:
         """Gives the memory back. Local: others that wait for this rank raise PeerMissing. Again: does nothing.
@@ -345,8 +333,12 @@ class Exchange:
         if outputs is None and row_capacity is None:
             require_outputs(self._formats, inputs, extra, zero_padding)
             self._dispatch_async(inputs, call)
-            return self.dispatch_wait(extra=extra, zero_padding=zero_padding, deadline=call[0], stream=call[1],
-                                      max_blocks=call[2])
+            try:
+                return self.dispatch_wait(extra=extra, zero_padding=zero_padding, deadline=call[0], stream=call[1],
+                                          max_blocks=call[2])
+            except BaseException as error:
+                give_up_half(self, error, call[0])
+                raise
         begins = begins_of(inputs, self._formats)
         if outputs is None:
             outputs = self.allocate_outputs(row_capacity, row_order=begins[1], expert_stride=begins[2], extra=extra,
@@ -356,12 +348,19 @@ class Exchange:
             self._core.dispatch(inputs, to_fill(outputs, zero_padding), call)
         except BaseException as error:
             self._begun = begins if isinstance(error, InvalidArgument) else begun
-            raise
+            if not isinstance(error, OutOfOrder):
+                raise
+            end_left_half(self, call[0])
+            return self._dispatch(inputs, outputs, row_capacity, extra, False, zero_padding, call)
         return self._arrivals(outputs, call[1])
 
     def _dispatch_async(self, inputs: dict[str, Any], call: Call) -> None:
         begins = begins_of(inputs, self._formats)
-        self._core.dispatch_async(inputs, call)
+        try:
+            self._core.dispatch_async(inputs, call)
+        except OutOfOrder:
+            end_left_half(self, call[0])
+            self._core.dispatch_async(inputs, call)
         self._stream = call[1]
         self._begun, self._dispatching = begins, inputs.get("handle")
 

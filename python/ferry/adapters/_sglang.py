@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from .._errors import InvalidArgument, Unsupported
+from .._halves import give_up_half
 from ..torch import Exchange
 from ._interface import require
 from ._shared import exchange_of
@@ -55,8 +56,12 @@ class FerryDispatcher(_sglang.BaseDispatcher):  # type: ignore[misc, name-define
 
     def _normal(self, exchange: Exchange, tokens: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> Any:
         exchange.dispatch_async(tokens, ids, weights, row_order="by_source")
-        counts = exchange.wait_for_counts()
-        arrived = exchange.dispatch_wait(extra=() if exchange.format.name == "bf16" else ("row_scales",))
+        try:
+            counts = exchange.wait_for_counts()
+            arrived = exchange.dispatch_wait(extra=() if exchange.format.name == "bf16" else ("row_scales",))
+        except BaseException as error:
+            give_up_half(exchange._base, error)
+            raise
         multiple = 128 if _sglang.ENABLE_JIT_DEEPGEMM else 1
         return _sglang.DeepEPNormalDispatchOutput(
             hidden_states=arrived.payload, hidden_states_scale=arrived.row_scales,

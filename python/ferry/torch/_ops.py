@@ -13,7 +13,8 @@ from torch._library.effects import EffectType
 
 from .. import _exchange as plain
 from .._arrivals import Handle
-from .._errors import Unsupported
+from .._errors import InvalidArgument, Unsupported
+from .._halves import give_up_half, lacks_room
 from ._exchange import Exchange, open_exchange
 
 EXACT = -1  #: of `rows`: as many as come; the host waits for the counts
@@ -32,8 +33,14 @@ def dispatch(tokens: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.T
         clears = codes or _reads_padding(opened._base, tokens)
         outputs = _zeroed(opened._base, rows, row_order, extra, clears)
         sized = {} if rows == EXACT else opened._sized(rows, row_order)
-        found = opened._base.dispatch(tokens, topk_ids, topk_weights, row_order=row_order, outputs=outputs, extra=extra,
-                                      zero_padding=clears or row_order != "by_expert", **sized, **stream)
+        try:
+            found = opened._base.dispatch(tokens, topk_ids, topk_weights, row_order=row_order, outputs=outputs,
+                                          extra=extra, zero_padding=clears or row_order != "by_expert", **sized,
+                                          **stream)
+        except InvalidArgument as error:
+            if lacks_room(error):
+                _refuse_rows(opened, rows, error)
+            raise
         values, empty = _values(found, dtype), tokens.new_empty(0, dtype=torch.uint8)
     by_source = row_order == "by_source"
     offsets = found.source_offsets if by_source else found.row_offsets
@@ -44,6 +51,14 @@ def dispatch(tokens: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.T
         scales = found.arrays["scales"]
     return (values, found.row_topk_weights if by_source else found.row_weights, offsets,
             found.row_topk_ids if by_source else found.src_info, found.arrays["handle"], payload, scales)
+
+
+def _refuse_rows(opened: Exchange, rows: int, error: InvalidArgument) -> NoReturn:
+    """Ends the dispatch for which `rows` were too few, as on other ranks: there is no second half to be called here."""
+    came = opened._base.wait_for_counts().rows
+    give_up_half(opened._base, error)
+    raise InvalidArgument(f"rank {opened.rank}: rows is {rows}; {came} came, and are lost: give rows={came} or more "
+                          "(Exchange.most_rows has room for any dispatch), or None: as many as come") from error
 
 
 def combine(rows: torch.Tensor, row_weights: torch.Tensor | None, handle: torch.Tensor, exchange: str, row_order: str,

@@ -66,6 +66,17 @@ def in_a_group(rank, size, file):
         for settings.extends in (True, False, True):  # prefill, decode, and back, on the same dispatchers
             for layer, dispatcher in (("first", first), ("second", second)):
                 found[f"{layer}, {settings.extends}"] = run_layer(dispatcher, modules, rank, settings)
+        settings.extends = True
+        normal = first._exchanges[True]._base
+
+        def none(*_):
+            raise MemoryError("none")
+
+        normal._empty = none
+        with pytest.raises(MemoryError):
+            run_layer(first, modules, rank, settings)
+        del normal._empty
+        found["after it had no memory, True"] = run_layer(first, modules, rank, settings)
         shared = [list(dispatcher._exchanges.values()) for dispatcher in (first, second)]
         assert len(shared[0]) == 2 and all(one is other for one, other in zip(*shared))
         held = [exchange._base.memory_bytes for exchange in shared[0]]
@@ -89,7 +100,7 @@ def test_sums_are_those_of_a_dense_layer(tmp_path):
     for rank, one in enumerate(found):
         tokens, weights, ids = given(rank)
         of_fp8 = torch.from_numpy(ferry.formats.decode("fp8_block128", *ferry.formats.encode("fp8_block128", tokens), HIDDEN))
-        assert len(one) == 7
+        assert len(one) == 8
         for name, (kind, sums) in one.items():
             assert kind == ("DeepEPNormalDispatchOutput" if name.endswith("True") else "DeepEPLLDispatchOutput")
             values = of_fp8 if name.startswith("fp8") else tokens

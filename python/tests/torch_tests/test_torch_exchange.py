@@ -284,3 +284,24 @@ def test_memory_of_torch_in_an_exchange_of_numpy():
             assert (np.asarray(values)[arrivals.has_token] == 3).all()
 
     ferry.run_ranks(2, body)
+
+
+@pytest.mark.parametrize("order", ["by_expert", "by_source"])
+def test_a_functional_dispatch_into_too_few_rows_is_ended(order):
+    """Nobody could call its second half."""
+    tokens, ids = torch.ones(2, 64), torch.tensor([[0, 3], [2, 1]])
+
+    def body(world):
+        with ferry.torch.Exchange(world, experts=4, top_k=2, max_tokens=2, hidden=64,
+                                  row_orders=[order]) as exchange:
+            came = ferry.torch.dispatch(exchange, tokens, ids, row_order=order).values.shape[0]
+            if world.rank == 0:
+                with pytest.raises(ferry.InvalidArgument, match=f"rank 0: rows is 1; {came} came, and are lost: give rows={came}"):
+                    ferry.torch.dispatch(exchange, tokens, ids, row_order=order, rows=1)
+            else:
+                ferry.torch.dispatch(exchange, tokens, ids, row_order=order)
+            arrived = ferry.torch.dispatch(exchange, tokens, ids, row_order=order)
+            sums = ferry.torch.combine(exchange, arrived.values, arrived)
+            assert torch.equal(sums, tokens * 2)
+
+    ferry.run_ranks(2, body)

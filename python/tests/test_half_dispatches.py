@@ -1,0 +1,101 @@
+"""A dispatch whose second half cannot be done, since there is no memory for its rows."""
+
+import numpy as np
+import pytest
+
+import ferry
+from oracle import make_layer
+
+LAYER = make_layer(2, 4, 2, 64, [3, 5])
+ORDERS = ("by_expert", "by_source", "padded", "in_place")
+
+
+class Memory:
+    """`allocate` of an exchange: numpy, unless it is told to fail, or to give something else."""
+
+    def __init__(self):
+        self.fails = False
+
+    def __call__(self, name, shape, dtype):
+        if self.fails and name == "src_info":  # the payload is there already
+            raise MemoryError(name)
+        kinds = {"bf16": np.uint16, "u8": np.uint8, "u32": np.uint32, "i32": np.int32, "f32": np.float32}
+        return np.empty(shape, kinds[dtype])
+
+
+def given(rank):
+    return LAYER.tokens[rank], LAYER.ids[rank], LAYER.weights[rank]
+
+
+def open_exchange(world, **options):
+    return ferry.Exchange(world, experts=LAYER.experts, top_k=LAYER.top_k, max_tokens=5, hidden=LAYER.hidden,
+                                 row_orders=ORDERS, **options)
+
+
+def assert_round(exchange, rank):
+    arrivals = exchange.dispatch(*given(rank))
+    sums = exchange.combine(LAYER.results_of(rank, arrivals))
+    want = LAYER.sums(rank, lambda expert: expert + 1)
+    np.testing.assert_allclose(np.asarray(sums, np.float32), want, rtol=2.0**-6, atol=2.0**-6 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("order", ORDERS[:3])
+def test_an_error_between_the_halves_ends_the_dispatch(order):
+    def body(world):
+        memory, rank = Memory(), world.rank
+        with open_exchange(world, allocate=memory) as exchange:
+            assert_round(exchange, rank)
+            memory.fails = rank == 0
+            if rank == 0:
+                with pytest.raises(MemoryError, match="src_info"):
+                    exchange.dispatch(*given(rank), row_order=order)
+                memory.fails = False
+                with pytest.raises(ferry.OutOfOrder):  # it is no longer half done
+                    exchange.dispatch_wait()
+            else:
+                exchange.dispatch(*given(rank), row_order=order)
+            assert_round(exchange, rank)
+
+    ferry.run_ranks(2, body)
+
+
+@pytest.mark.parametrize("order", ("by_expert", "padded"))
+@pytest.mark.parametrize("has_outputs", (False, True))
+def test_without_any_memory_the_next_dispatch_ends_it(order, has_outputs):
+    def body(world):
+        rank = world.rank
+        with open_exchange(world) as exchange:
+            outputs = exchange.allocate_outputs(row_order=order) if has_outputs else None
+            usual = exchange._empty
+
+            def none(*_):
+                raise MemoryError("none")
+
+            exchange._empty = none if rank == 0 else usual
+            for _ in range(1 + (rank == 0)):  # rank 0 asks again before there is memory: the same error
+                try:
+                    exchange.dispatch(*given(rank))
+                    assert rank == 1
+                except MemoryError:
+                    assert rank == 0
+            exchange._empty = usual
+            exchange.dispatch(*given(rank), row_order=order, outputs=outputs)
+            exchange.dispatch_async(*given(rank))
+            with pytest.raises(ferry.OutOfOrder):  # the caller's own half is the caller's
+                exchange.dispatch(*given(rank))
+            exchange.dispatch_wait()
+            assert_round(exchange, rank)
+
+    ferry.run_ranks(2, body)
+
+
+def test_a_wait_for_a_rank_that_is_gone_is_not_repeated():
+    def body(world):
+        with open_exchange(world, deadline=0.3) as exchange:
+            if world.rank == 1:
+                return
+            for _ in range(2):
+                with pytest.raises(ferry.PeerMissing):
+                    exchange.dispatch(*given(0))
+
+    ferry.run_ranks(2, body)
