@@ -23,6 +23,20 @@ def require_tensor(name: str, value: Any, shape: str) -> None:
         raise ValueError(f"{name} has shape {list(value.shape)}; it must be {shape}")
 
 
+def require_to_fill(name: str, value: Any, dtype: torch.dtype, shape: list[int], device: torch.device) -> None:
+    """Refuses what a call is to fill and cannot, before its first half sends: a second half is called by a hook."""
+    require_tensor(name, value, str(shape))
+    if value.dtype != dtype or list(value.shape) != shape or value.device != device or not value.is_contiguous():
+        raise ValueError(f"{name} is {value.dtype} {list(value.shape)} with strides {list(value.stride())} on "
+                         f"{value.device}; it must be {dtype} {shape}, contiguous, on {device}")
+
+
+def require_bf16(name: str, value: torch.Tensor) -> None:
+    """Sums are bf16: of another type a combine would round them, and not say so."""
+    if value.dtype != torch.bfloat16:
+        raise ValueError(f"{name} is {value.dtype}; it must be torch.bfloat16, as the sums are: convert it first")
+
+
 def told(value: Any) -> str:
     """A value in an error: its type where it may be long."""
     return repr(value) if value is None or isinstance(value, (bool, int, float)) else str(type(value))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Callable
 
 import torch
 
 import ferry
 
-from ._arguments import require_tensor
+from ._arguments import require_bf16, require_tensor, require_to_fill
 from ._exchanges import Family
 from ._handles import LowLatencyHandle, Routing, routing_of
 from ._ranks import Ranks
@@ -84,13 +85,17 @@ class LowLatency:
         self._halves.clear()
 
     def mask(self, rank: int) -> None:
-        """From the next call on this rank takes no part. What is half done is not finished."""
+        """From the next call on this rank takes no part. What is half done waits for it still, and is finished first."""
         self._ranks.mask.add(rank)
         if rank == self._ranks.rank:
             return self.close()
-        self._halves.clear()
         for family in self._families.values():
             family.add_to_mask(rank)
+        halves = list(self._halves.values())
+        self._halves.clear()
+        for half in halves:
+            with contextlib.suppress(ferry.Error):  # its hook raises it. The next call makes a new exchange
+                half.finish(self._streams)
 
     def unmask(self, rank: int) -> None:
         """An exchange never takes a rank back, so the next call makes new ones."""
@@ -112,6 +117,10 @@ class LowLatency:
         hidden, format = int(x.shape[1]), _FORMATS[scales]
         family = self._family(experts, int(topk_idx.shape[1]), max_tokens)
         exchange = family.exchange(hidden)
+        sizes = {"cumulative_counts": (torch.int32, family.local_experts), "waited_ns": (torch.int64, self._ranks.size)}
+        for name, tensor in stats.items():
+            dtype, size = sizes[name]
+            require_to_fill(_STATS[name], tensor, dtype, [size], self._ranks.device)
         self._finish(exchange, "dispatch")
         padded = Padded(call, family, hidden, scales)
         outputs = {**padded.outputs, **stats}
@@ -132,24 +141,29 @@ class LowLatency:
                 waited_ns: torch.Tensor | None, halved: bool) -> tuple[torch.Tensor, Half | None]:
         routing: Routing = routing_of(handle, LowLatencyHandle)
         require_tensor("x", x, "[local experts, rows, hidden]")
+        require_bf16("x", x)
         require_tensor("topk_weights", topk_weights, "[tokens, K]")
         family, hidden = routing.family, int(x.shape[-1])
         if x.shape[0] != family.local_experts or x.shape[0] * x.shape[1] != routing.rows:
             raise ValueError(f"x has shape {list(x.shape)}; it must be [{family.local_experts}, "
                              f"{routing.rows // max(1, family.local_experts)}, hidden], as dispatch laid out")
+        if out is not None:
+            require_to_fill("out", out, torch.bfloat16, [routing.tokens, hidden], self._ranks.device)
+        if waited_ns is not None:
+            require_to_fill("combine_wait_recv_cost_stats", waited_ns, torch.int64, [self._ranks.size], self._ranks.device)
         exchange = family.exchange(hidden)
         self._finish(exchange, "combine")
-        sums = call.empty((routing.tokens, hidden), torch.bfloat16) if out is None else out
+        sums = call.empty((routing.tokens, hidden), torch.bfloat16) if out is None else out.detach()
         given: dict[str, Any] = {"rows": x.detach().flatten(0, 1), "handle": routing.data, "topk_weights": topk_weights.detach()}
         taken: dict[str, Any] = {"out": sums, "waited_ns": waited_ns}
         if not halved:
             self._noting(lambda: exchange.combine(**given, **taken))
-            return sums, None
+            return sums if out is None else out, None
         self._noting(lambda: exchange.combine_async(**given))
         half = Half(lambda stream: self._noting(lambda: exchange.combine_wait(**taken, stream=stream)),
                     (*taken.values(), *given.values()))
         self._halves[id(exchange), "combine"] = half
-        return sums, half
+        return sums if out is None else out, half
 
     # ---- what the calls share
 
@@ -178,3 +192,5 @@ class LowLatency:
 
 
 _FORMATS = {"none": "bf16", "plain": "fp8_block128", "rounded": "fp8_block128_ue8m0", "packed": "fp8_block128_ue8m0"}
+#: As callers know what a dispatch adds to.
+_STATS = {"cumulative_counts": "cumulative_local_expert_recv_stats", "waited_ns": "dispatch_wait_recv_cost_stats"}

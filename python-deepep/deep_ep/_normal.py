@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 import ferry
+from ferry._halves import give_up_half
 
-from ._arguments import require_tensor
+from ._arguments import require_bf16, require_tensor
 from ._config import rounded_up
 from ._exchanges import Family, Kind, is_refused_for_tokens, with_room
 from ._handles import NormalHandle, Routing, routing_of
@@ -74,8 +75,12 @@ class Normal:
                 if not is_refused_for_tokens(error):
                     raise
                 self._grow(choice, kind.num_tokens)
-        found, outputs = self._outputs(call, family, kind, choice, counts.rows, counts)
-        exchange.dispatch_wait(outputs, max_blocks=max_blocks)
+        try:
+            found, outputs = self._outputs(call, family, kind, choice, counts.rows, counts)
+            exchange.dispatch_wait(outputs, max_blocks=max_blocks)
+        except BaseException as error:
+            give_up_half(exchange, error)
+            raise
         handle = self._handle(family, kind, outputs, is_token_in_rank, counts.rows)
         return found, outputs.get("row_topk_ids"), outputs.get("row_topk_weights"), counts, handle
 
@@ -115,6 +120,7 @@ class Normal:
                 bias: list[torch.Tensor], max_blocks: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         routing: Routing = routing_of(handle, NormalHandle)
         require_tensor("x", x, "[rows, hidden]")
+        require_bf16("x", x)
         if x.shape[0] < routing.rows:
             raise ValueError(f"x has shape {list(x.shape)}; the dispatch of this handle has {routing.rows} rows")
         family, hidden = routing.family, int(x.shape[1])

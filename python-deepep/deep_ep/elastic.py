@@ -8,11 +8,15 @@ from typing import Any, Sequence
 
 import torch
 
-from ._arguments import refuse_unknown, refused, require_tensor
+import ferry
+from ferry._halves import give_up_half
+
+from ._arguments import refuse_unknown, refused, require_bf16, require_tensor
 from ._config import low_latency_size_hint, rounded_up
 from ._ep_handle import EPHandle, handle_of
 from ._exchanges import Family, Kind
 from ._handles import Routing
+from ._normal import expert_list
 from ._ranks import Ranks, get_physical_domain_size
 from ._streams import Call, Streams, is_capturing
 from .utils.event import EventHandle, EventOverlap
@@ -225,6 +229,7 @@ class ElasticBuffer:
                  bias: list[torch.Tensor], max_blocks: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         routing = old.routing
         require_tensor("x", x, "[rows, hidden]")
+        require_bf16("x", x)
         if x.shape[0] < routing.rows:
             raise ValueError(f"x has shape {list(x.shape)}; the dispatch of this handle has {routing.rows} rows")
         family, hidden = routing.family, int(x.shape[1])
@@ -276,25 +281,31 @@ class _Dispatch:
         family, kind = self._family, self._kind
         if kind.num_tokens > family.max_tokens:
             raise ValueError(f"x has {kind.num_tokens} tokens; the limit is num_max_tokens_per_rank = {family.max_tokens}")
-        numbers = counts = None
         if is_exact:
             if is_capturing(family.ranks.device):
                 raise RuntimeError("dispatch waits for the number of rows, which a graph cannot; give do_cpu_sync=False")
             self._exchange.dispatch_async(**kind.inputs(), **self._ids, **self._more)
-            counts = self._exchange.wait_for_counts()
-            numbers = [rounded_up(int(number), family.alignment) for number in counts.by_expert]
-            rows = counts.rows
-        else:
-            rows = family.layout.least_rows(self._order, 0)
-        self._make_outputs(rows, family.bytes_of_handle(kind.num_tokens, counts))
-        filled = {**self.outputs, **self._extra}
-        if is_exact:
-            self._exchange.dispatch_wait(filled, zero_padding=self._zero_padding, max_blocks=self._more["max_blocks"])
-        else:
-            self._exchange.dispatch(**kind.inputs(), **self._ids, **self._more, outputs=filled,
-                                    zero_padding=self._zero_padding)
-        self.routing = Routing(family, self.outputs["handle"], kind.num_tokens, rows, kind.hidden)
-        return numbers
+            try:
+                return self._receive(self._exchange.wait_for_counts())
+            except BaseException as error:
+                give_up_half(self._exchange, error)
+                raise
+        rows = family.layout.least_rows(self._order, 0)
+        self._make_outputs(rows, family.bytes_of_handle(kind.num_tokens, None))
+        self._exchange.dispatch(**kind.inputs(), **self._ids, **self._more, outputs={**self.outputs, **self._extra},
+                                zero_padding=self._zero_padding)
+        self._leave(rows)
+        return None
+
+    def _receive(self, counts: ferry.RowCounts) -> list[int]:
+        self._make_outputs(counts.rows, self._family.bytes_of_handle(self._kind.num_tokens, counts))
+        self._exchange.dispatch_wait({**self.outputs, **self._extra}, zero_padding=self._zero_padding,
+                                     max_blocks=self._more["max_blocks"])
+        self._leave(counts.rows)
+        return expert_list(counts, self._family.alignment)
+
+    def _leave(self, rows: int) -> None:
+        self.routing = Routing(self._family, self.outputs["handle"], self._kind.num_tokens, rows, self._kind.hidden)
 
     def replay(self, old: EPHandle) -> None:
         """Fills as many rows as the handle's dispatch had. New weights travel with its ids: the rows are the same."""

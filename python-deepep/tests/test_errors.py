@@ -50,7 +50,7 @@ def test_arguments_that_are_not_known() -> None:
         with pytest.raises(NotImplementedError, match="low_latency_combine.overlap="):
             buffer.low_latency_combine(torch.zeros((4, 4, 128), dtype=torch.bfloat16), IDS, torch.ones((3, 2)), handle,
                                        overlap=True)
-        with pytest.raises(ValueError, match="waited_ns"):
+        with pytest.raises(ValueError, match="combine_wait_recv_cost_stats is torch.int32"):
             buffer.low_latency_combine(torch.zeros((4, 4, 128), dtype=torch.bfloat16), IDS, torch.ones((3, 2)), handle,
                                        combine_wait_recv_cost_stats=torch.zeros(1, dtype=torch.int32))
 
