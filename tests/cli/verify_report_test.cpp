@@ -43,5 +43,38 @@ TEST(FailedVerify, CountsItsCases) {
   }
 }
 
+std::string text_of(std::initializer_list<CaseOutcome> outcomes) {
+  VerifyArguments asked;
+  asked.quiet = true;
+  const std::vector<std::string> names(outcomes.size(), "worlds/one");
+  VerifyReport report(asked, names);
+  testing::internal::CaptureStdout();
+  report.expect(1);
+  report.begin(backend_named("cpu"));
+  for (const CaseOutcome& each : outcomes) report.add("worlds/one", each);
+  report.finish();
+  return testing::internal::GetCapturedStdout();
+}
+
+TEST(Verify, SaysWhyMostCasesWereSkipped) {
+  using enum CaseOutcome::Result;
+  const std::string text = text_of({{ok, "", 0},
+                                    {skipped, "a", 0},
+                                    {skipped, "needs 3 ranks", 0},
+                                    {skipped, "needs 3 ranks", 0},
+                                    {skipped, "b", 0},
+                                    {skipped, "c", 0}});
+  EXPECT_THAT(text, testing::HasSubstr("1 ok, 5 skipped, 0 failed.\n  Most cases were skipped on cpu:\n"
+                                       "    2 cases: needs 3 ranks\n    1 case: a\n    1 case: b\n"
+                                       "    1 case: for other reasons\n"));
+}
+
+TEST(Verify, SaysHowManyRoundsCouldNotRun) {
+  using enum CaseOutcome::Result;
+  EXPECT_THAT(text_of({{ok, "", 0, 3}, {failed, "no", 0, 5}, {skipped, "a", 0, 7}, {ok, "", 0}}),
+              testing::AllOf(testing::HasSubstr("Of the cases that are ok, 3 rounds could not run on cpu."),
+                             testing::Not(testing::HasSubstr("Most cases"))));
+}
+
 }  // namespace
 }  // namespace ferry::app

@@ -312,7 +312,9 @@ std::vector<Choices> product_choices(int format) {
   return list;
 }
 
-void run_combination(const Target& target, const Combination& c) {
+void run_combination(const Target& target, const Combination& wanted) {
+  Combination c = wanted;
+  c.settings = fitted(target, wanted.settings);
   const Scenario scenario = make_scenario(c.settings);
   on_ranks(target, c.settings.shape.ranks, describe(c.settings), [&](World& world) {
     if (test::is_masked_out(scenario.round, world.rank())) return;

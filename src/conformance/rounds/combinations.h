@@ -50,7 +50,7 @@ std::vector<Choices> pairwise_choices(std::vector<Pair>* impossible = nullptr);
 // All choices of the main axes with this format; those of the others are drawn.
 std::vector<Choices> product_choices(int format);
 
-// Makes an exchange on every rank and runs the calls on it. Throws Skipped where the world cannot.
+// Makes an exchange on every rank and runs the calls on it. Skipped where the world cannot.
 void run_combination(const Target& target, const Combination& combination);
 
 }  // namespace ferry::conformance

@@ -1,4 +1,5 @@
 // Compares one rank's outputs with the oracle's, and runs rounds.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <exception>
@@ -241,15 +242,30 @@ void run_round(Exchange& exchange, const Scenario& scenario, Form form) {
   round.check_tokens();
 }
 
+namespace {
+
+void skip_round(const Target& target, const std::string& why) {
+  if (target.tally == nullptr) throw Skipped(why);
+  target.tally->skip(why);
+}
+
+}  // namespace
+
 bool is_wanted(const Target& target, int ranks, const std::string& what) {
-  if (ranks > target.max_ranks)
-    throw Skipped("needs " + std::to_string(ranks) + " ranks; the backend has " + std::to_string(target.max_ranks));
+  if (ranks > target.max_ranks) {
+    skip_round(target,
+               "needs " + std::to_string(ranks) + " ranks; the backend has " + std::to_string(target.max_ranks));
+    return false;
+  }
   return !target.runs_round || target.runs_round(what);
 }
 
 void run_wanted(const Target& target, int ranks, const std::string& what, const std::function<void(World&)>& body) {
   try {
     target.run_ranks(ranks, body);
+    if (target.tally != nullptr) ++target.tally->run;
+  } catch (const Skipped& skipped) {
+    skip_round(target, skipped.what());
   } catch (const Failure& failure) {
     throw Failure(failure.rank(), failure.place() + " [" + what + "]", failure.expected(), failure.got());
   } catch (const Error& error) {
@@ -287,7 +303,14 @@ void require_settings(const World& world, const ScenarioSettings& settings) {
     if (dtype == DType::f16 && !can.f16_sums) throw Skipped("the exchanges of this world have no f16 sums");
 }
 
-void run_scenario(const Target& target, const ScenarioSettings& settings, Form form) {
+ScenarioSettings fitted(const Target& target, ScenarioSettings settings) {
+  const bool names_ranks = !settings.options.mask.empty() || !settings.gone.empty();
+  if (!names_ranks) settings.shape.ranks = std::min(settings.shape.ranks, target.max_ranks);
+  return settings;
+}
+
+void run_scenario(const Target& target, const ScenarioSettings& wanted, Form form) {
+  const ScenarioSettings settings = fitted(target, wanted);
   const std::string what = describe(settings);
   if (!is_wanted(target, settings.shape.ranks, what)) return;
   const Scenario scenario = make_scenario(settings);

@@ -99,10 +99,11 @@ void run_combine(Exchange& exchange, const RankRound& round, Form form);
 // Dispatch, check, combine, check.
 void run_round(Exchange& exchange, const Scenario& scenario, Form form);
 
-// Whether the target runs the round that is described so. Too many ranks for it are Skipped.
+// Whether the target runs the round that is described so. One of too many ranks is skipped.
 bool is_wanted(const Target& target, int ranks, const std::string& what);
 
-// Runs `body` on all ranks of a target that wants it. An error becomes a Failure that says what ran.
+// Runs `body` on all ranks of a target that wants it. An error becomes a Failure that says what ran; a body that throws
+// Skipped is a round that is skipped.
 void run_wanted(const Target& target, int ranks, const std::string& what, const std::function<void(World&)>& body);
 
 // Both. Who makes a scenario first, which takes long, calls them one by one.
@@ -115,7 +116,10 @@ void require_orders(const World& world, const ScenarioSettings& settings);
 // The same for what else a scenario asks of a world.
 void require_settings(const World& world, const ScenarioSettings& settings);
 
-// Makes an exchange on every rank and runs one round on it.
+// The same settings on as many ranks as the target has, where these are fewer and no setting names a rank.
+ScenarioSettings fitted(const Target& target, ScenarioSettings settings);
+
+// Makes an exchange on every rank and runs one round on it; on fewer ranks where the target has not as many.
 void run_scenario(const Target& target, const ScenarioSettings& settings, Form form = Form::split);
 
 }  // namespace ferry::conformance

@@ -33,10 +33,13 @@ class Failure : public std::runtime_error {
   std::string got_;
 };
 
-// Thrown by a case that this target cannot run; says why.
+// Thrown by a case, or a round, that this target cannot run; says why.
 class Skipped : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+// The case with each of its rounds skipped for itself: it throws Skipped only where no round ran.
+Case skipped_by_rounds(Case each);
 
 }  // namespace ferry::conformance

@@ -2,6 +2,10 @@
 
 namespace ferry::conformance {
 
+void RoundTally::skip(const std::string& why) {
+  if (skipped++ == 0) why_skipped = why;
+}
+
 Target thread_target() {
   Target target;
   target.name = "cpu";

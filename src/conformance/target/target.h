@@ -10,6 +10,15 @@
 
 namespace ferry::conformance {
 
+// What became of the rounds that a case makes.
+struct RoundTally {
+  int run = 0;
+  int skipped = 0;
+  std::string why_skipped;  // the first of them
+
+  void skip(const std::string& why);
+};
+
 struct Target {
   std::string name;
   // Runs `body` once on each of `ranks` ranks and rethrows the first error.
@@ -20,6 +29,8 @@ struct Target {
   std::function<bool(const std::string& what)> runs_round;
   // Whether some ranks of this world are reached by puts from send buffers; not given: none is.
   std::function<bool(const World&)> has_remote_ranks;
+  // Where rounds are counted; all_cases() gives one. Not given: a round that this target cannot run throws Skipped.
+  RoundTally* tally = nullptr;
   int max_ranks = 8;
   bool can_lose_ranks = true;     // a rank may leave early, and the others notice and go on
   bool all_combinations = false;  // of the main options; else each two that go together

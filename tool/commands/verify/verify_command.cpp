@@ -75,9 +75,12 @@ std::vector<Suite> suites_of(const std::string& name, int nodes) {
 CaseOutcome run_case(const conformance::Case& wanted, const conformance::Target& target) {
   const auto start = std::chrono::steady_clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  conformance::RoundTally rounds;
+  conformance::Target counted = target;
+  counted.tally = &rounds;
   try {
-    wanted.run(target);
-    return {CaseOutcome::Result::ok, wanted.what, seconds()};
+    wanted.run(counted);
+    return {CaseOutcome::Result::ok, wanted.what, seconds(), rounds.skipped};
   } catch (const conformance::Skipped& skipped) {
     return {CaseOutcome::Result::skipped, skipped.what(), seconds()};
   } catch (const std::exception& failure) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "tool/ranks/job/job.h"
 
@@ -57,6 +58,8 @@ void VerifyReport::add(const std::string& name, const CaseOutcome& outcome) {
   counts.ok += outcome.result == Result::ok ? 1 : 0;
   counts.skipped += outcome.result == Result::skipped ? 1 : 0;
   counts.failed += outcome.result == Result::failed ? 1 : 0;
+  if (outcome.result == Result::skipped) ++counts.why_skipped[outcome.detail];
+  if (outcome.result == Result::ok) counts.skipped_rounds += outcome.skipped_rounds;
   table_.add_row({text_cell(counts.backend->name), text_cell(name), result_cell(outcome.result),
                   number_cell(outcome.seconds, 2), text_cell(outcome.detail)});
   running_.clear();
@@ -74,11 +77,34 @@ VerifyReport::Counts VerifyReport::sum() const {
   return all;
 }
 
+// A reader of "0 failed" must see that most was not tried.
+std::string VerifyReport::summary_of_skipped(const Counts& counts) {
+  std::string text;
+  if (counts.skipped > counts.ok + counts.failed) {
+    constexpr std::size_t kMostReasons = 3;
+    std::vector<std::pair<std::string, int>> reasons(counts.why_skipped.begin(), counts.why_skipped.end());
+    std::stable_sort(reasons.begin(), reasons.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    text += fmt::format("  Most cases were skipped on {}:\n", counts.backend->name);
+    int others = counts.skipped;
+    for (std::size_t i = 0; i < std::min(reasons.size(), kMostReasons); ++i) {
+      text += fmt::format("    {}: {}\n", counted(reasons[i].second, "case"), reasons[i].first);
+      others -= reasons[i].second;
+    }
+    if (others != 0) text += fmt::format("    {}: for other reasons\n", counted(others, "case"));
+  }
+  if (counts.skipped_rounds != 0)
+    text += fmt::format("  Of the cases that are ok, {} could not run on {}.\n",
+                        counted(counts.skipped_rounds, "round"), counts.backend->name);
+  return text;
+}
+
 std::string VerifyReport::summary() const {
   std::string text;
-  for (const Counts& each : counts_)
+  for (const Counts& each : counts_) {
     text += fmt::format("Backend {} ({}): {} ok, {} skipped, {} failed.\n", each.backend->name, each.backend->ranks_are,
                         each.ok, each.skipped, each.failed);
+    text += summary_of_skipped(each);
+  }
   std::vector<std::string> missing;
   for (const Backend& known : backends())
     if (!known.why_missing().empty()) missing.emplace_back(known.name);

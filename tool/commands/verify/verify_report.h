@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <mutex>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@ struct CaseOutcome {
   enum class Result { ok, skipped, failed } result;
   std::string detail;  // what it shows, or why it failed or was skipped
   double seconds;
+  int skipped_rounds = 0;  // of a case that ran others
 };
 
 class VerifyReport {
@@ -37,10 +39,13 @@ class VerifyReport {
   struct Counts {
     const Backend* backend;
     int ok = 0, skipped = 0, failed = 0;
+    int skipped_rounds = 0;
+    std::map<std::string, int> why_skipped = {};  // reasons, and how many cases each skipped
   };
   bool prints_rows() const { return !asked_.json && !asked_.quiet; }
   Counts sum() const;
   std::string summary() const;
+  static std::string summary_of_skipped(const Counts& counts);
   Json report() const;
 
   const VerifyArguments asked_;

@@ -87,7 +87,8 @@ void options(const Target& target, RowOrder order) {
 
 // Handles know what the outputs of a replay need.
 // A dispatch that leaves a handle, one that is given it, and their combines.
-void kept_and_replayed(const Target& target, const ScenarioSettings& settings) {
+void kept_and_replayed(const Target& target, const ScenarioSettings& wanted) {
+  const ScenarioSettings settings = fitted(target, wanted);
   const Scenario first = make_scenario(settings), second = with_other_tokens(first, settings, 8);
   on_ranks(target, settings.shape.ranks, describe(settings), [&](World& world) {
     if (!world.capabilities().handles) throw Skipped("the exchanges of this world have no handles");

@@ -69,7 +69,8 @@ void counted_round(Exchange& exchange, const Scenario& scenario, Form form) {
   round.check_tokens();
 }
 
-void run_counted(const Target& target, const ScenarioSettings& settings) {
+void run_counted(const Target& target, const ScenarioSettings& wanted) {
+  const ScenarioSettings settings = fitted(target, wanted);
   const Scenario scenario = make_scenario(settings);
   with_counts(target, settings, [&](World& world) {
     if (test::is_masked_out(scenario.round, world.rank())) return;
@@ -155,7 +156,7 @@ void replay_too_small(Exchange& exchange, const Scenario& scenario, RowOrder ord
 
 // A dispatch with a handle knows its counts from the handle, and combines with handles come between its halves.
 void handles(const Target& target, RowOrder order) {
-  ScenarioSettings settings = settings_for("fp8_block128", order);
+  ScenarioSettings settings = fitted(target, settings_for("fp8_block128", order));
   settings.options.short_handles = order == RowOrder::by_expert || order == RowOrder::by_source;
   const Scenario first = make_scenario(settings);
   const Scenario other = with_other_tokens(first, settings, 7);

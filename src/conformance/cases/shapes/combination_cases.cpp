@@ -20,19 +20,14 @@ std::vector<Choices> choices_with(int format, bool all) {
 }
 
 void run_format(const Target& target, int format) {
-  int run = 0;
-  std::string why = "no combination is possible here";
+  bool is_any_possible = false;
   for (const Choices& choices : choices_with(format, target.all_combinations)) {
     const std::optional<Combination> combination = combination_of(choices);
     if (!combination || !can_run(target, *combination)) continue;
-    try {
-      run_combination(target, *combination);
-      ++run;
-    } catch (const Skipped& skipped) {
-      why = skipped.what();
-    }
+    is_any_possible = true;
+    run_combination(target, *combination);
   }
-  if (run == 0) throw Skipped(why);
+  if (!is_any_possible) throw Skipped("no combination is possible here");
 }
 
 }  // namespace

@@ -8,6 +8,9 @@ namespace {
 constexpr Reduction kReductions[] = {Reduction::by_rank, Reduction::exact};
 
 void run_shape(const Target& target, const Shape& shape) {
+  if (shape.ranks > target.max_ranks)  // fewer ranks would be another shape
+    throw Skipped("needs " + std::to_string(shape.ranks) + " ranks; the backend has " +
+                  std::to_string(target.max_ranks));
   for (const AnyFormat& format : all_formats()) {
     for (const Reduction reduction : kReductions) {
       ScenarioSettings settings;
