@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -51,13 +52,13 @@ class Normal:
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
         self._families: dict[tuple[int, int], Family] = {}
-        self._fixed: dict[tuple[int, int, int], Family] = {}  # whose size the caller said
+        self._fixed: dict[tuple[int, int], list[Family]] = {}  # of dispatch_worst, the newest last: graphs keep theirs
 
     def close(self) -> None:
-        for families in (self._families, self._fixed):
-            for family in families.values():
-                family.close()
-            families.clear()
+        for family in (*self._families.values(), *itertools.chain(*self._fixed.values())):
+            family.close()
+        self._families.clear()
+        self._fixed.clear()
 
     def dispatch(self, call: Call, kind: Kind, choice: Choice, is_token_in_rank: torch.Tensor | None, max_blocks: int
                  ) -> tuple[Any, Any, Any, ferry.RowCounts, NormalHandle]:
@@ -87,18 +88,26 @@ class Normal:
     def dispatch_worst(self, call: Call, kind: Kind, choice: Choice, worst: int, is_token_in_rank: torch.Tensor | None,
                        max_blocks: int) -> tuple[Any, Any, Any, NormalHandle]:
         """Outputs hold `worst` rows, and the host waits for nothing."""
-        tokens = -(-worst // self._ranks.size)
-        if kind.num_tokens > tokens:
-            raise ValueError(f"num_worst_tokens is {worst}, {tokens} for each rank, and x has {kind.num_tokens} tokens; "
-                             "give the most tokens of a rank times the ranks, the same on all ranks")
-        key = (choice.experts, choice.top_k, tokens)
-        if key not in self._fixed:
-            self._fixed[key] = Family(self._ranks, *key, row_orders=_ORDERS)
-        family = self._fixed[key]
-        exchange = family.exchange(kind.hidden)
-        found, outputs = self._outputs(call, family, kind, choice, tokens * self._ranks.size)
-        exchange.dispatch(**kind.inputs(), **choice.inputs, row_order="by_source", outputs=outputs,
-                          max_blocks=max_blocks)
+        wanted = -(-worst // self._ranks.size)
+        while True:
+            family = self._fixed_family(choice, kind, wanted)
+            most = family.layout.least_rows("by_source", 0)
+            # Where that is all that may come, or nearly so, no row can lack room; GPUs are slower where rows may.
+            is_less = family.max_tokens > wanted and self._may_lack_room
+            found, outputs = self._outputs(call, family, kind, choice, worst if is_less else most)
+            more: dict[str, Any] = {"overflow": "reported"} if is_less else {}
+            exchange = family.exchange(kind.hidden)
+            try:
+                exchange.dispatch(**kind.inputs(), **choice.inputs, row_order="by_source", outputs=outputs,
+                                  max_blocks=max_blocks, **more)
+                break
+            except ferry.InvalidArgument as error:
+                # A GPU's host learns in a later call that all ranks refused a dispatch: then its rows are lost.
+                if self._ranks.is_gpu or not is_refused_for_tokens(error):
+                    raise
+                self._fix(choice, kind.num_tokens)
+        if is_less:
+            self._tell_lacking(exchange, worst)
         handle = self._handle(family, kind, outputs, is_token_in_rank, worst)
         cut = tuple(one[:worst] for one in found) if kind.has_scales else found[:worst]
         ids, weights = (outputs.get(name) for name in ("row_topk_ids", "row_topk_weights"))
@@ -160,6 +169,38 @@ class Normal:
         self._families[choice.experts, choice.top_k] = Family(self._ranks, choice.experts, choice.top_k,
                                                               with_room(self._ranks.most(tokens)), row_orders=_ORDERS,
                                                               short_handles=self._ranks.short_handles)
+
+    def _fixed_family(self, choice: Choice, kind: Kind, wanted: int) -> Family:
+        """For dispatches of which a rank gets rows for so many tokens of each rank: the newest of this shape. All ranks
+        ask for more than it has in the same call, or none does."""
+        made = self._fixed.get((choice.experts, choice.top_k))
+        if made is None or made[-1].max_tokens < wanted:
+            if is_capturing(self._ranks.device):
+                raise RuntimeError(f"this graph needs an exchange of {wanted} tokens of each rank, which is made by the "
+                                   "first such call; make that call once before the capture")
+            self._fix(choice, max(wanted, kind.num_tokens))
+        return self._fixed[choice.experts, choice.top_k][-1]
+
+    def _fix(self, choice: Choice, tokens: int) -> None:
+        """Collective: a family with room for what any rank asks for."""
+        made = self._fixed.setdefault((choice.experts, choice.top_k), [])
+        made.append(Family(self._ranks, choice.experts, choice.top_k, max(1, self._ranks.most(tokens)),
+                           row_orders=_ORDERS))
+
+    @property
+    def _may_lack_room(self) -> bool:
+        """Whether a dispatch whose rows may lack room leaves a handle."""
+        can = self._ranks.capabilities
+        return bool(can["overflow"] and can["overflow_handles"])
+
+    def _tell_lacking(self, exchange: ferry.Exchange, worst: int) -> None:
+        """Raises where rows of this dispatch had no room; on a GPU those of earlier ones, which it has done."""
+        try:
+            exchange.check()
+        except ferry.InvalidArgument as error:
+            if is_refused_for_tokens(error):
+                raise
+            raise ferry.InvalidArgument(f"num_worst_tokens is {worst}, and more rows came to this rank: {error}") from error
 
     def _offsets(self) -> torch.Tensor:
         return torch.empty(self._ranks.size + 1, dtype=torch.int32, device=self._ranks.device).view(torch.uint32)

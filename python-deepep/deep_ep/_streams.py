@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 from typing import Any, Sequence
 
 import torch
@@ -14,13 +16,29 @@ def is_capturing(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
+@functools.cache
+def _driver() -> Any:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def capture_of(stream: Any) -> int:
+    """The number that CUDA gives the capture which this stream is in; 0: it is in none."""
+    status, number = ctypes.c_int(0), ctypes.c_uint64(0)
+    failed = _driver().cuStreamGetCaptureInfo_v2(ctypes.c_void_p(stream.cuda_stream), ctypes.byref(status),
+                                                 ctypes.byref(number), None, None, None)
+    if failed:
+        raise RuntimeError(f"cuStreamGetCaptureInfo failed with {failed}: the capture of {stream} has ended by an error")
+    return number.value if status.value else 0
+
+
 class Streams:
     """The stream of communication of one buffer. Its calls run one after the other, in whatever stream each is."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._comm: Any = None
-        self._last: tuple[Any, Any, bool] | None = None  # stream, event and whether captured, of the newest call
+        # Stream, event and capture of the newest eager call, and of the newest captured one.
+        self._last: dict[bool, tuple[Any, Any, int]] = {}
 
     def comm(self) -> Any:
         if self.device.type != "cuda":
@@ -34,15 +52,17 @@ class Streams:
         previous = previous_event.event if isinstance(previous_event, EventOverlap) else previous_event
         return Call(self, previous, async_finish, allocate_on_comm_stream)
 
-    def begins(self, stream: Any, capturing: bool) -> None:
-        """Two exchanges of a buffer never run at once: each would want the whole GPU."""
-        if self._last is not None and self._last[0] != stream and self._last[2] == capturing:
-            stream.wait_event(self._last[1])
+    def begins(self, stream: Any, capture: int) -> None:
+        """Two exchanges of a buffer never run at once: each would want the whole GPU. An event of a capture is of no use
+        outside of it; calls of several captures are in the order of the graphs' launches. `capture`: 0: an eager call."""
+        last = self._last.get(capture != 0)
+        if last is not None and last[0] != stream and last[2] == capture:
+            stream.wait_event(last[1])
 
-    def ends(self, stream: Any, capturing: bool) -> None:
+    def ends(self, stream: Any, capture: int) -> None:
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(stream)
-        self._last = (stream, event, capturing)
+        self._last[capture != 0] = (stream, event, capture)
 
 
 class Call:
@@ -56,13 +76,12 @@ class Call:
         self._is_async, self._allocates_there = is_async, allocates_there
         self._is_gpu = streams.device.type == "cuda"
         self._made: list[torch.Tensor] = []
-        self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Call:
         if not self._is_gpu:
             return self
         self._compute = torch.cuda.current_stream(self._streams.device)
-        self._capturing = is_capturing(self._streams.device)
+        self._capture = capture_of(self._compute) if is_capturing(self._streams.device) else 0
         self._stream = self._compute
         if self._is_async or self._previous is not None:
             self._stream = self._streams.comm()
@@ -70,17 +89,20 @@ class Call:
                 self._stream.wait_stream(self._compute)
             elif self._previous.event is not None:
                 self._stream.wait_event(self._previous.event)
-        self._stack.enter_context(torch.cuda.device(self._streams.device))
-        self._stack.enter_context(torch.cuda.stream(self._stream))
-        self._streams.begins(self._stream, self._capturing)
+        with contextlib.ExitStack() as stack:  # which an error leaves again
+            stack.enter_context(torch.cuda.device(self._streams.device))
+            stack.enter_context(torch.cuda.stream(self._stream))
+            self._streams.begins(self._stream, self._capture)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        if self._is_gpu:
-            self._streams.ends(self._stream, self._capturing)
+        if not self._is_gpu:
+            return
+        with self._stack:
+            self._streams.ends(self._stream, self._capture)
             if not self._is_async and self._stream is not self._compute:
                 self._compute.wait_stream(self._stream)
-            self._stack.close()
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """What the call returns: memory of the caller's stream, unless it asked for the other one."""

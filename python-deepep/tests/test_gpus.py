@@ -67,23 +67,23 @@ def ranks_of_tokens(case: Case, rank: int) -> torch.Tensor:
     return case.is_in_rank(rank).sum(1, keepdim=True)
 
 
+def normal_step(buffer: deep_ep.Buffer, inputs: Inputs, is_async: bool) -> list[torch.Tensor]:
+    x, ids, weights, experts = inputs.x, inputs.ids, inputs.weights, inputs.case(0).experts
+    per_rank, _, per_expert, in_rank, event = buffer.get_dispatch_layout(ids, experts, async_finish=is_async)
+    event.current_stream_wait()
+    rows, row_ids, row_weights, _, handle, event = buffer.dispatch(
+        x, topk_idx=ids, topk_weights=weights, num_tokens_per_rank=per_rank, num_tokens_per_expert=per_expert,
+        is_token_in_rank=in_rank, num_worst_tokens=x.shape[0] * inputs.world.size, async_finish=is_async)
+    event.current_stream_wait()
+    sums, home, event = buffer.combine(rows, handle, topk_weights=row_weights, async_finish=is_async)
+    event.current_stream_wait()
+    assert home is not None
+    return [rows, row_ids, row_weights, sums, home]
+
+
 def normal(world: ferry.World, *_: Any, is_async: bool) -> None:
     buffer, inputs = deep_ep.Buffer(world), Inputs(world)
-    x, ids, weights, experts = inputs.x, inputs.ids, inputs.weights, inputs.case(0).experts
-
-    def step() -> list[torch.Tensor]:
-        per_rank, _, per_expert, in_rank, event = buffer.get_dispatch_layout(ids, experts, async_finish=is_async)
-        event.current_stream_wait()
-        rows, row_ids, row_weights, _, handle, event = buffer.dispatch(
-            x, topk_idx=ids, topk_weights=weights, num_tokens_per_rank=per_rank, num_tokens_per_expert=per_expert,
-            is_token_in_rank=in_rank, num_worst_tokens=x.shape[0] * world.size, async_finish=is_async)
-        event.current_stream_wait()
-        sums, home, event = buffer.combine(rows, handle, topk_weights=row_weights, async_finish=is_async)
-        event.current_stream_wait()
-        assert home is not None
-        return [rows, row_ids, row_weights, sums, home]
-
-    again = repeated(world, step)
+    again = repeated(world, lambda: normal_step(buffer, inputs, is_async))
     for seed in (1, 2, 1):
         case = inputs.take(seed)
         rows, row_ids, row_weights, sums, home = again()
@@ -94,6 +94,20 @@ def normal(world: ferry.World, *_: Any, is_async: bool) -> None:
         assert torch.equal(row_weights[:came], case.weights_of_rows(world.rank))
         assert torch.equal(sums, given * ranks_of_tokens(case, world.rank))
         assert torch.equal(home, factors.masked_fill(chosen < 0, 0))
+
+
+def graphs(world: ferry.World, *_: Any) -> None:
+    """Captured one after the other, with eager calls between: a graph waits for nothing of another."""
+    buffer, inputs = deep_ep.Buffer(world), Inputs(world)
+    made = []
+    for is_async in (True, False, True):
+        made.append(repeated(world, functools.partial(normal_step, buffer, inputs, is_async)))
+        normal_step(buffer, inputs, not is_async)
+    for seed, again in enumerate((*made, *made)):
+        inputs.take(seed)
+        sums = again()[3]
+        case = inputs.case(seed)
+        assert torch.equal(sums.cpu(), case.inputs(world.rank)[0] * ranks_of_tokens(case, world.rank))
 
 
 def low_latency(world: ferry.World, *_: Any, halved: bool) -> None:
@@ -156,7 +170,7 @@ def elastic(world: ferry.World, *_: Any, do_expand: bool) -> None:
 
 BODIES = [functools.partial(normal, is_async=is_async) for is_async in (False, True)]
 BODIES += [functools.partial(low_latency, halved=halved) for halved in (False, True)]
-BODIES += [functools.partial(elastic, do_expand=do_expand) for do_expand in (False, True)] + [functools.partial(bad_ids)]
+BODIES += [functools.partial(elastic, do_expand=do_expand) for do_expand in (False, True)] + [functools.partial(bad_ids), functools.partial(graphs)]
 EACH = pytest.mark.parametrize("body", BODIES, ids=lambda body: "-".join((body.func.__name__, *map(str, body.keywords.values()))))
 
 

@@ -168,6 +168,47 @@ def test_worst_case() -> None:
     on_threads(2, worst)
 
 
+def limited(buffer: deep_ep.Buffer, tokens: int, most: int) -> tuple[int, torch.Tensor]:
+    """Rows that are not of -1, and sums, of a dispatch of tokens that all go to both ranks."""
+    ids, x = torch.tensor([0, 1]).repeat(tokens, 1), torch.ones((tokens, 64), dtype=torch.bfloat16)
+    rows, row_ids, _, _, handle, _ = buffer.dispatch(
+        x, topk_idx=ids, topk_weights=torch.ones((tokens, 2)), num_worst_tokens=most,
+        num_tokens_per_expert=torch.tensor([tokens, tokens], dtype=torch.int32))
+    assert rows.shape[0] == row_ids.shape[0] == most
+    return int((row_ids >= 0).any(1).sum()), buffer.combine(rows, handle)[0]
+
+
+@pytest.mark.parametrize("steps", [
+    [([10, 2], [12, 12])],  # one rank has more than its share
+    [([4, 4], [8, 16]), ([8, 1], [9, 10])],  # each rank has a limit of its own
+    [([3, 3], [6, 6]), ([9, 0], [12, 12]), ([2, 2], [12, 4])],  # a larger exchange, and room for fewer again
+    [([1, 1], [10, 10]), ([8, 0], [8, 8])],  # a rank has more than was agreed
+])
+def test_a_limit_of_rows_is_of_one_rank(steps: list[tuple[list[int], list[int]]]) -> None:
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.Buffer(group)
+        for tokens, most in steps:
+            came, sums = limited(buffer, tokens[rank], most[rank])
+            assert came == sum(tokens) and torch.equal(sums, torch.full((tokens[rank], 64), 2.0, dtype=torch.bfloat16))
+
+    on_threads(2, body)
+
+
+def test_rows_past_the_limit_are_told() -> None:
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.Buffer(group)
+        limited(buffer, 4, 8)
+        if rank == 0:
+            with pytest.raises(ferry.InvalidArgument, match="num_worst_tokens is 5, and more rows came to this rank.* 3 rows"):
+                limited(buffer, 4, 5)
+        else:
+            buffer.dispatch(torch.ones((4, 64), dtype=torch.bfloat16), topk_idx=torch.tensor([[0, 1]] * 4),
+                            num_tokens_per_expert=torch.tensor([4, 4], dtype=torch.int32), num_worst_tokens=8)
+        assert limited(buffer, 4, 8)[0] == 8
+
+    on_threads(2, body)
+
+
 def growing(group: Any, rank: int, ranks: int) -> None:
     """Batches that grow on one rank, on another, and shrink again; handles of the small ones stay good."""
     buffer = deep_ep.Buffer(group)

@@ -13,7 +13,10 @@ _exchanges: weakref.WeakValueDictionary[tuple[Any, ...], Exchange] = weakref.Wea
 
 def exchange_of(group: Any, device: Any, **options: Any) -> Exchange:
     """The exchange of these ranks with these options, as long as anybody has it; else a new one: collective over the
-    group, so all ranks come here for their layers in the same order."""
+    group, so all ranks come here for their layers in the same order. They meet within the deadline of its calls, where
+    that is given: until then an engine may load a model."""
+    if "deadline" in options:
+        options.setdefault("set_up_deadline", options["deadline"])
     key = (group, str(device), json.dumps(options, sort_keys=True))
     exchange = _exchanges.get(key)
     if exchange is None or exchange.closed:

@@ -9,6 +9,7 @@ import inspect
 import sys
 import types
 
+from ferry import _exchange as plain
 from ferry.adapters import _interface
 
 
@@ -87,3 +88,16 @@ def differences(record, cls, name):
             for method in vars(cls).keys() & wanted.keys() - {"__init__"}}
     assert ours, f"{cls.__name__} defines none of the methods of {name}"
     return {method: names for method, names in ours.items() if names != _interface.parameters_of(wanted[method])}
+
+
+@contextlib.contextmanager
+def host_waits_for_nothing():
+    """As in a capture: whoever asks for the counts of a dispatch is refused."""
+    def refuse(*_, **__):
+        raise AssertionError("the host waits for counts")
+
+    waits, plain.Exchange.wait_for_counts = plain.Exchange.wait_for_counts, refuse
+    try:
+        yield
+    finally:
+        plain.Exchange.wait_for_counts = waits

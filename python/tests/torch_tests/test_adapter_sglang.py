@@ -66,6 +66,9 @@ def in_a_group(rank, size, file):
         for settings.extends in (True, False, True):  # prefill, decode, and back, on the same dispatchers
             for layer, dispatcher in (("first", first), ("second", second)):
                 found[f"{layer}, {settings.extends}"] = run_layer(dispatcher, modules, rank, settings)
+        settings.extends = False  # the low-latency mode may be captured
+        with recorded.host_waits_for_nothing():
+            found["captured, False"] = run_layer(first, modules, rank, settings)
         settings.extends = True
         normal = first._exchanges[True]._base
 
@@ -100,7 +103,7 @@ def test_sums_are_those_of_a_dense_layer(tmp_path):
     for rank, one in enumerate(found):
         tokens, weights, ids = given(rank)
         of_fp8 = torch.from_numpy(ferry.formats.decode("fp8_block128", *ferry.formats.encode("fp8_block128", tokens), HIDDEN))
-        assert len(one) == 8
+        assert len(one) == 9
         for name, (kind, sums) in one.items():
             assert kind == ("DeepEPNormalDispatchOutput" if name.endswith("True") else "DeepEPLLDispatchOutput")
             values = of_fp8 if name.startswith("fp8") else tokens

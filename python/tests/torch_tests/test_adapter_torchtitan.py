@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from ferry.adapters import _interface
+from ferry.torch import _functions
 from oracle import make_layer
 
 RECORD = _interface.record_of("torchtitan")
@@ -79,7 +80,11 @@ def in_a_group(rank, size, file):
             one.wire_meshes(ep_mesh=mesh)
         assert dispatcher._exchange is other._exchange, "layers of a shape share an exchange"
         found["eager"] = forward_and_back(dispatcher, rank, size)
-        found["compiled"] = forward_and_back(dispatcher, rank, size, compiled=True)
+        with recorded.host_waits_for_nothing():
+            found["compiled"] = forward_and_back(dispatcher, rank, size, compiled=True)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(_functions, "_is_fixed", lambda exchange: True)
+                found["captured"] = forward_and_back(dispatcher, rank, size)
         padded = turn_on(modules, fake_torchtitan.config_of(
             modules, num_experts=EXPERTS, top_k=TOP_K, hidden_dim=HIDDEN, num_max_tokens_per_rank=6, pad_multiple=16),
             result_format="f32")
@@ -95,7 +100,7 @@ def in_a_group(rank, size, file):
 def test_sums_and_gradients_are_those_of_a_dense_layer(tmp_path):
     found = rank_processes.run(3, in_a_group, os.fspath(tmp_path / "meeting"))
     sums, of_tokens, of_scores, of_matrices = dense.gradients([given(rank) for rank in range(3)], MATRICES, OF_SUMS)
-    for how in ("eager", "compiled", "padded"):
+    for how in ("eager", "compiled", "captured", "padded"):
         for rank, one in enumerate(found):
             for got, want in zip(one[how], (sums[rank], of_tokens[rank], of_scores[rank])):
                 dense.assert_close(torch.from_numpy(got), want, 3e-6)

@@ -82,7 +82,9 @@ def in_a_group(rank, size, file):
                 sys.modules["ferry.adapters._vllm"]._is_captured = lambda exchange: True
                 modules["vllm"].quantized.clear()
                 torch.use_deterministic_algorithms(True)  # fills new memory with NaN
-                found["captured"] = run_layers(rank, size, modules, quant={"quant_dtype": torch.float8_e4m3fn}, alike=True)
+                with recorded.host_waits_for_nothing():
+                    found["captured"] = run_layers(rank, size, modules, quant={"quant_dtype": torch.float8_e4m3fn},
+                                                   alike=True)
                 torch.use_deterministic_algorithms(False)
                 found["rows"] = [(len(rows), int(rows.any(1).sum())) for rows in modules["vllm"].quantized]
             else:

@@ -17,6 +17,7 @@ import torch.distributed.nn  # before there is a group, which its default argume
 
 import ferry
 import ferry.torch
+from ferry.adapters._shared import exchange_of
 from oracle import make_layer
 
 EXAMPLE = pathlib.Path(__file__).parents[3] / "examples" / "train_moe.py"
@@ -192,3 +193,18 @@ def test_the_example_trains(launcher):
                           timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"step {steps:>4}   loss on 2 ranks" in done.stdout and "never more than 0.0" in done.stdout
+
+
+def test_the_exchanges_of_adapters_meet_within_the_deadline_of_their_calls(monkeypatch):
+    """Engines load models before they come: longer than the 30 s of other worlds."""
+    asked = []
+
+    def world_of_group(group, *, device, deadline):
+        asked.append(deadline)
+        raise ferry.PeerMissing("nobody came")
+
+    monkeypatch.setattr("ferry.torch._exchange.world_of_group", world_of_group)
+    for options in ({"deadline": 600.0}, {"deadline": 600.0, "set_up_deadline": 5.0}, {}):
+        with pytest.raises(ferry.PeerMissing):
+            exchange_of("group", "cpu", experts=2, top_k=1, max_tokens=1, hidden=64, **options)
+    assert asked == [600.0, 5.0, None]
