@@ -188,7 +188,7 @@ void Machine::hold_back(Thread& thread) {
 void Machine::fetch_ahead(const Warp& warp, unsigned lane) {
   constexpr std::ptrdiff_t kLine = 64;
   constexpr int kLines = 6;
-  __builtin_prefetch(&warp.threads[lane].warp, 1);
+  __builtin_prefetch(static_cast<const void*>(&warp.threads[lane].warp), 1);
   for (int i = -2; i < kLines - 2; ++i) __builtin_prefetch(warp.suspended_at[lane] + i * kLine, 1);
 }
 
