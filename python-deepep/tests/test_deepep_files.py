@@ -1,4 +1,5 @@
-"""DeepEP's own test files, unchanged, with this module in its place: two processes, with a GPU each or on CPUs.
+"""DeepEP's own test files, unchanged, with this module in its place: processes with a GPU each, with one that they
+share, where small shapes are enough, or on CPUs.
 
 They are DeepEP's, so they are not here. FERRY_DEEPEP_CLONE names a clone of its repository, or a folder with what
 `git archive` gives of the two commits, as v1 and v2. The helpers that V2's files import are those of this module, or
@@ -28,13 +29,14 @@ import deep_ep
 CLONE = os.environ.get("FERRY_DEEPEP_CLONE", "")
 COMMITS = {"v1": "567632d", "v2": "dd758ca"}
 HELPERS = ("math", "gate", "envs", "refs", "testing")
-SMALL = os.environ.get("FERRY_DEEPEP_SIZE") == "small"
+GPUS = torch.cuda.device_count()
+SMALL = os.environ.get("FERRY_DEEPEP_SIZE") == "small" or GPUS < 2
 SMALL_NORMAL = ("--num-tokens", "128", "--hidden", "2048", "--num-topk", "4", "--num-experts", "16")
 SMALL_LOW_LATENCY = ("--num-tokens", "37", "--hidden", "2048", "--num-topk", "4", "--num-experts", "12")
 TINY = ("--num-tokens", "16", "--hidden", "256", "--num-topk", "4", "--num-experts", "12")
 
 pytestmark = pytest.mark.skipif(not CLONE, reason="FERRY_DEEPEP_CLONE names no clone of DeepEP")
-ON_GPUS = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="no GPU was found for a second rank")
+ON_GPUS = pytest.mark.skipif(not GPUS, reason="no GPU was found")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def run(folder: pathlib.Path, file: str, *options: str, module: str = "ours", cpus: int = 0) -> None:
-    """The file, which starts its processes; on CPUs so many ranks, a process each, that are started here."""
+    """The file by two ranks on GPUs, whose processes it starts where there are two; on CPUs by so many."""
     ferry_folder = pathlib.Path(importlib.util.find_spec("ferry").origin).parents[1]  # type: ignore[union-attr, arg-type]
     path = os.pathsep.join(map(str, (folder / module, ferry_folder, folder / file.split("/")[0] / "tests")))
     with socket.socket() as one:
@@ -66,8 +68,9 @@ def run(folder: pathlib.Path, file: str, *options: str, module: str = "ours", cp
         port = str(one.getsockname()[1])
     environment = {name: value for name, value in os.environ.items() if name != "FERRY_DEEPEP_DEVICE"}
     environment |= {"PYTHONPATH": path, "MASTER_PORT": port}
-    on_cpus = pathlib.Path(__file__).with_name("on_cpus.py")
-    commands = [[on_cpus, str(rank)] for rank in range(cpus)] if cpus else [[]]
+    without_gpus = pathlib.Path(__file__).with_name("without_gpus.py")
+    shared = "cpu" if cpus else "cuda" if GPUS < 2 else ""
+    commands = [[without_gpus, shared, str(rank)] for rank in range(cpus or 2)] if shared else [[]]
     with tempfile.TemporaryFile("w+") as said:
         started = [subprocess.Popen([sys.executable, *command, folder / file, "--num-processes", str(cpus or 2), *options],
                                     stdout=said, stderr=subprocess.STDOUT, cwd=folder / file.split("/")[0],
