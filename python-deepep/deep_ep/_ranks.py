@@ -48,19 +48,24 @@ class Ranks:
 
 
 def _world_of(group: Any, comm: Any, deadline: float) -> ferry.World:
+    shared = _asks_for("FERRY_DEEPEP_SHARE_GPUS")
     if group is not None:
-        return ferry.torch.world_of_group(group, device=chosen_device(), deadline=deadline)
+        return ferry.torch.world_of_group(group, device=chosen_device(), share_gpus=shared, deadline=deadline)
     if comm is None:
         raise ValueError("neither group nor comm was given; one of them says who the ranks are")
     return ferry.World.from_all_gather(comm.Get_rank(), comm.Get_size(), comm.allgather, device=chosen_device(),
-                                       deadline=deadline)
+                                       share_gpus=shared, deadline=deadline)
 
 
 def asks_for_short_handles() -> bool:
     """Whether a handle has the bytes of what came, where the host knows that."""
-    asked = os.environ.get("FERRY_DEEPEP_SHORT_HANDLES", "0")
+    return _asks_for("FERRY_DEEPEP_SHORT_HANDLES")
+
+
+def _asks_for(name: str) -> bool:
+    asked = os.environ.get(name, "0")
     if asked not in ("0", "1"):
-        raise ValueError(f"FERRY_DEEPEP_SHORT_HANDLES is {asked!r}; it must be 0 or 1")
+        raise ValueError(f"{name} is {asked!r}; it must be 0 or 1")
     return asked == "1"
 
 

@@ -76,6 +76,7 @@ def main() -> None:
         torch.set_num_threads(1)
         torch.cuda.synchronize = lambda *_: None
     else:
+        os.environ["FERRY_DEEPEP_SHARE_GPUS"] = "1"
         take_the_first_gpu()
     torch.multiprocessing.spawn = run_on_cpus if device == "cpu" else run_here
     dist.all_gather_into_tensor = gather

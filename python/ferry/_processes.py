@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable, Sequence, Union
 
 from . import _ferry
-from ._arguments import function, int32, require, seconds, text
+from ._arguments import flag, function, int32, require, seconds, text
 from ._errors import InvalidArgument
 
 #: Gathers bytes of all processes, as many of each: theirs in rank order, one by one or in one piece.
@@ -19,14 +19,15 @@ def place(*, address: str = "", rank: int = -1, size: int = 0, local_rank: int =
                                int32("local_rank", local_rank), text("job", job))
 
 
-def open_world(where: _ferry.ProcessPlace, device: str, all_gather: AllGather | None,
+def open_world(where: _ferry.ProcessPlace, device: str, share_gpus: bool, all_gather: AllGather | None,
                deadline: float | None) -> _ferry.World:
     """Collective over the processes: this process's end of the world."""
+    flag("share_gpus", share_gpus)
     gather = None if all_gather is None else in_one_piece(all_gather)
     limit = seconds("deadline", deadline)
     if device == "cpu":
         return _ferry.make_process_world(where, gather, limit)
-    return _ferry.make_cuda_process_world(where, gpu_named(device, "cpu, "), gather, limit)
+    return _ferry.make_cuda_process_world(where, gpu_named(device, "cpu, "), share_gpus, gather, limit)
 
 
 def gpu_named(device: str, others: str = "") -> int:

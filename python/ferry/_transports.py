@@ -75,11 +75,11 @@ def close_at_end(of: Closable) -> None:
         _job.keep_track(of)
 
 
-def open_nvshmem_world(place: _ferry.ProcessPlace, device: int, split: tuple[int, int, int],
+def open_nvshmem_world(place: _ferry.ProcessPlace, device: int, split: tuple[int, int, int, bool],
                        all_gather: AllGather | None, deadline: float | None) -> _ferry.World:
-    """Collective over the processes. `split`: nodes, ranks_per_node, heap_bytes."""
-    nodes, ranks_per_node, heap_bytes = split
-    whole = (nodes, ranks_per_node, _bytes_of_heap(heap_bytes))
+    """Collective over the processes. `split`: nodes, ranks_per_node, heap_bytes, share_gpus."""
+    nodes, ranks_per_node, heap_bytes, share_gpus = split
+    whole = (nodes, ranks_per_node, _bytes_of_heap(heap_bytes), share_gpus)
     gather = None if all_gather is None else in_one_piece(all_gather)
     return _ferry.make_nvshmem_world(_library("nvshmem"), place, device, whole, gather,
                                      seconds("deadline", deadline))

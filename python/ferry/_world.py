@@ -36,35 +36,39 @@ class World:
         self._core: _ferry.World = require("core", core, isinstance(core, _ferry.World), made_by)
 
     @classmethod
-    def from_env(cls, *, device: str = "cpu", deadline: float | None = None) -> World:
+    def from_env(cls, *, device: str = "cpu", share_gpus: bool = False, deadline: float | None = None) -> World:
         """This process of a job that torchrun, srun or mpirun started: they meet at an address.
 
         Rank and size are RANK and WORLD_SIZE, or those of Open MPI, MPICH and Slurm. The address is FERRY_ADDRESS, or
         MASTER_ADDR with the port after MASTER_PORT, or the first node of Slurm's step (ferry/processes.h).
+
+        `share_gpus`: several processes may have the same GPU, and take turns there, for tests; all of them set it.
         """
-        return cls(_processes.open_world(_processes.place(), device, None, deadline))
+        return cls(_processes.open_world(_processes.place(), device, share_gpus, None, deadline))
 
     @classmethod
     def from_all_gather(cls, rank: int, size: int, all_gather: AllGather, *, device: str = "cpu", local_rank: int = -1,
-                        deadline: float | None = None) -> World:
+                        share_gpus: bool = False, deadline: float | None = None) -> World:
         """This process of a group that the caller has, as torch.distributed's or MPI's.
 
         `all_gather(mine)` is called once, on this thread: it takes bytes, as many on each rank, and returns those of
         all in rank order, as a list or in one piece. `local_rank`: among the processes of this host.
+        `share_gpus`: as for from_env.
         """
         place = _processes.place(rank=rank, size=size, local_rank=local_rank)
         function("all_gather", all_gather)
-        return cls(_processes.open_world(place, device, all_gather, deadline))
+        return cls(_processes.open_world(place, device, share_gpus, all_gather, deadline))
 
     @classmethod
     def connect(cls, address: str, rank: int, size: int, *, device: str = "cpu", local_rank: int = -1, job: str = "",
-                deadline: float | None = None) -> World:
+                share_gpus: bool = False, deadline: float | None = None) -> World:
         """This process of a job that meets at `address`, "host:port", where rank 0 listens.
 
         Processes whose texts `job` differ never meet. `local_rank`: among the processes of this host.
+        `share_gpus`: as for from_env.
         """
         place = _processes.place(address=address, rank=rank, size=size, local_rank=local_rank, job=job)
-        return cls(_processes.open_world(place, device, None, deadline))
+        return cls(_processes.open_world(place, device, share_gpus, None, deadline))
 
     @classmethod
     def from_shmem(cls, *, nodes: int = 1, heap_bytes: int = 0, deadline: float | None = None) -> World:
@@ -88,7 +92,7 @@ class World:
     @classmethod
     def from_nvshmem(cls, *, rank: int = -1, size: int = 0, address: str = "", all_gather: AllGather | None = None,
                      local_rank: int = -1, device: str = "cuda", nodes: int = 0, ranks_per_node: int = 0,
-                     heap_bytes: int = 2 << 30, deadline: float | None = None) -> World:
+                     heap_bytes: int = 2 << 30, share_gpus: bool = False, deadline: float | None = None) -> World:
         """This process of a job with a GPU each, on one host or on many: over NVSHMEM.
 
         They meet at `address`, or by `all_gather`; what is left out comes from the environment, as for from_env.
@@ -96,12 +100,14 @@ class World:
         nodes           logical nodes, runs of ranks; 0: ranks_per_node says
         ranks_per_node  0: ranks whose memory NVSHMEM can map are a node
         heap_bytes      symmetric memory for all exchanges of this world, on each rank
+        share_gpus      as for from_env
 
         A process makes one such world. Raises Unsupported in a build without NVSHMEM, where it does not start, and
         where there is no GPU. The extra nvshmem installs NVSHMEM; how to build with it: docs/multi-host-gpus.md.
         """
         place = _processes.place(address=address, rank=rank, size=size, local_rank=local_rank)
-        split = (int32("nodes", nodes), int32("ranks_per_node", ranks_per_node), heap_bytes)
+        split = (int32("nodes", nodes), int32("ranks_per_node", ranks_per_node), heap_bytes,
+                 flag("share_gpus", share_gpus))
         return cls(_transports.open_nvshmem_world(place, _processes.gpu_named(device), split, all_gather, deadline))
 
     @property

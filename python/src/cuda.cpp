@@ -28,12 +28,12 @@ void require_on_gpu(const View& view, const char* name) {
                                                to_string(view.device) + "; it must be contiguous and on a GPU");
 }
 
-std::unique_ptr<PyWorld> cuda_process_world(const ProcessPlace& place, int device,
+std::unique_ptr<PyWorld> cuda_process_world(const ProcessPlace& place, int device, bool share_gpus,
                                             const std::optional<nb::callable>& gather,
                                             const std::optional<double>& deadline) {
   const int gpu = gpu_of_process(place, device);
-  const auto make = [gpu](const ProcessPlace& at, std::chrono::milliseconds limit) {
-    return gpu_process_world(at, gpu, limit);
+  const auto make = [gpu, share_gpus](const ProcessPlace& at, std::chrono::milliseconds limit) {
+    return gpu_process_world(at, gpu, share_gpus, limit);
   };
   return open_process_world(make, place, gather, deadline, Device::cuda(gpu));
 }
@@ -90,8 +90,8 @@ void clear(nb::handle array, std::uintptr_t stream) {
 void add_cuda(nb::module_& module) {
   module.def("num_cuda_devices", &cuda_devices);
   module.def("make_cuda_worlds", &cuda_thread_worlds, "devices"_a, "staged"_a);
-  module.def("make_cuda_process_world", &cuda_process_world, "place"_a, "device"_a, "all_gather"_a.none(),
-             "deadline"_a.none());
+  module.def("make_cuda_process_world", &cuda_process_world, "place"_a, "device"_a, "share_gpus"_a,
+             "all_gather"_a.none(), "deadline"_a.none());
   module.def("to_host", &to_host, "array"_a, "stream"_a);
   module.def("are_plain_tensors", &are_plain_tensors, "device_type"_a, "device"_a, "read"_a.none(),
              "filled"_a.none() = nb::none());

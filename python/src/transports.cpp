@@ -77,8 +77,8 @@ std::unique_ptr<PyShmemJob> start_shmem(const std::string& library, std::size_t 
   return std::make_unique<PyShmemJob>(*job);
 }
 
-// (nodes, ranks per node, bytes of the heap)
-using PyNodes = std::tuple<int, int, std::size_t>;
+// (nodes, ranks per node, bytes of the heap, whether ranks may share a GPU)
+using PyNodes = std::tuple<int, int, std::size_t, bool>;
 
 std::unique_ptr<PyWorld> nvshmem_world(const std::string& library, const ProcessPlace& place, int device,
                                        const PyNodes& nodes, const std::optional<nb::callable>& gather,
@@ -89,7 +89,7 @@ std::unique_ptr<PyWorld> nvshmem_world(const std::string& library, const Process
                             "`NVSHMEM_HOME=FOLDER pip install . -Ccmake.define.FERRY_NVSHMEM=ON`, where nvcc 13 is, "
                             "makes one that has them"));
   NvshmemStart start{.device = gpu};
-  std::tie(start.nodes, start.ranks_per_node, start.heap_bytes) = nodes;
+  std::tie(start.nodes, start.ranks_per_node, start.heap_bytes, start.share_gpus) = nodes;
   const auto open = [make, start](const ProcessPlace& at, std::chrono::milliseconds limit) mutable {
     start.place = at;
     start.deadline = limit;

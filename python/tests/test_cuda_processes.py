@@ -19,12 +19,22 @@ def test_devices_that_are_none():
             ferry.World.connect("127.0.0.1:1", 0, 1, device="cuda:0")
 
 
+def test_whether_gpus_are_shared_is_true_or_false():
+    with pytest.raises(TypeError, match="share_gpus is 1; it must be True or False"):
+        ferry.World.connect("127.0.0.1:1", 0, 1, share_gpus=1)
+
+
 def rounds(rank, size, port, device):
     """Two rounds; the kind of world, where its arrays lie, and whether the sums are right."""
     import torch
     torch.cuda.set_device(rank)
     with ferry.World.connect(f"127.0.0.1:{port}", rank, size, device=device or f"cuda:{rank}") as world:
         return world.kind, world.device, sums_are_right(world)
+
+
+def rounds_on_one_gpu(rank, size, port):
+    with ferry.World.connect(f"127.0.0.1:{port}", rank, size, device="cuda:0", share_gpus=True) as world:
+        return world.device, sums_are_right(world)
 
 
 def sums_are_right(world):
@@ -50,3 +60,9 @@ def test_a_process_for_each_gpu(device):
     if why_not:
         pytest.skip(why_not)
     assert run(2, rounds, free_port(), device) == [("cuda_processes", f"cuda:{rank}", True) for rank in range(2)]
+
+
+def test_processes_that_share_a_gpu():
+    if why_not := devices.why_no_gpus():
+        pytest.skip(why_not)
+    assert run(2, rounds_on_one_gpu, free_port()) == [("cuda:0", True)] * 2

@@ -11,6 +11,7 @@ extern "C" __attribute__((visibility("default"))) ferry::ProcessWorld* ferry_mak
   options.nodes = start.nodes;
   options.ranks_per_node = start.ranks_per_node;
   options.heap_bytes = start.heap_bytes;
+  options.share_gpus = start.share_gpus;
   options.deadline = start.deadline;
   return ferry::make_nvshmem_world(options).release();
 }

@@ -26,6 +26,7 @@ struct NvshmemStart {
   int nodes = 0;
   int ranks_per_node = 0;
   std::size_t heap_bytes = 0;
+  bool share_gpus = false;
   std::chrono::milliseconds deadline{};
 };
 

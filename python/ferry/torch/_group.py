@@ -17,16 +17,18 @@ DEADLINE = 30.0  # seconds, as of all worlds of processes
 LOOK_EVERY = 0.01  # seconds
 
 
-def world_of_group(group: Any = None, *, device: Any = None, deadline: float | None = None) -> World:
+def world_of_group(group: Any = None, *, device: Any = None, share_gpus: bool = False,
+                   deadline: float | None = None) -> World:
     """A world of the processes of a group; None: the default group. Collective over the group.
 
     The ranks are those of the group, and no others take part. What they say to each other while the world is made goes
     over the group's store, so that a wait has a deadline: the first collective of NCCL has none. The group itself
     carries nothing.
 
-    device    where the ranks' tensors lie; None: this process's current GPU where the group has no backend for CPUs,
-              else the CPU
-    deadline  seconds for all ranks to come; None: 30
+    device      where the ranks' tensors lie; None: this process's current GPU where the group has no backend for CPUs,
+                else the CPU
+    share_gpus  as for ferry.World.from_env
+    deadline    seconds for all ranks to come; None: 30
 
     Raises as ferry.World.from_all_gather. Where processes give different groups, each gets PeerMissing at its deadline,
     with the rank that did not come. They may call again, with the same group.
@@ -36,7 +38,7 @@ def world_of_group(group: Any = None, *, device: Any = None, deadline: float | N
     if group is not None and not isinstance(group, dist.ProcessGroup):  # new_group gives others an int
         raise InvalidArgument("this process is no rank of the group; only its ranks make the world")
     return World.from_all_gather(dist.get_rank(group), dist.get_world_size(group), all_gather_of(group, deadline),
-                                 device=str(device_of(group, device)), deadline=deadline)
+                                 device=str(device_of(group, device)), share_gpus=share_gpus, deadline=deadline)
 
 
 def device_of(group: Any, device: Any) -> torch.device:

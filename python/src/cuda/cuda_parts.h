@@ -30,7 +30,7 @@ std::vector<std::unique_ptr<PyWorld>> cuda_thread_worlds(const std::vector<int>&
 // The GPU of a process of a world of GPUs: `device`, or if that is negative its only one, or that of its local rank.
 int gpu_of_process(const ProcessPlace& place, int device);
 // As make_cuda_process_world.
-std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace& place, int device,
+std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace& place, int device, bool share_gpus,
                                                 std::chrono::milliseconds deadline);
 
 // As cuda_swiglu, on a stream by its number.

@@ -78,9 +78,10 @@ int gpu_of_process(const ProcessPlace& place, int device) {
   return known.local_rank >= 0 ? known.local_rank : known.rank;
 }
 
-std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace& place, int device,
+std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace& place, int device, bool share_gpus,
                                                 std::chrono::milliseconds deadline) {
-  auto world = make_cuda_process_world({.place = place, .device = device, .deadline = deadline});
+  auto world =
+      make_cuda_process_world({.place = place, .device = device, .share_gpus = share_gpus, .deadline = deadline});
   nothing_on_gpu(device);
   return world;
 }

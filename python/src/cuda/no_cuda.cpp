@@ -20,7 +20,7 @@ int cuda_devices() { return 0; }
 void stay_on(Device) {}
 std::vector<std::unique_ptr<PyWorld>> cuda_thread_worlds(const std::vector<int>&, bool) { refuse(); }
 int gpu_of_process(const ProcessPlace&, int) { refuse(); }
-std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace&, int, std::chrono::milliseconds) { refuse(); }
+std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace&, int, bool, std::chrono::milliseconds) { refuse(); }
 void swiglu_on_gpu(const AnyFormat&, const SwigluInput&, const SwigluOutput&, const SwigluOptions&, std::uintptr_t) {
   refuse();
 }
