@@ -81,7 +81,7 @@ int gpu_of_process(const ProcessPlace& place, int device) {
 std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace& place, int device, bool share_gpus,
                                                 std::chrono::milliseconds deadline) {
   auto world =
-      make_cuda_process_world({.place = place, .device = device, .share_gpus = share_gpus, .deadline = deadline});
+      make_cuda_process_world({.place = place, .device = device, .deadline = deadline, .share_gpus = share_gpus});
   nothing_on_gpu(device);
   return world;
 }
