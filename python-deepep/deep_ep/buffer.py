@@ -169,7 +169,7 @@ class Buffer:
         refuse_unknown("dispatch", more)
         blocks = self._most_blocks(config)
         call = self._call(previous_event, async_finish, allocate_on_comm_stream)
-        given = x if isinstance(x, tuple) else (x,)
+        given = x if isinstance(x, (tuple, list)) else (x,)
         with call:
             kind = Kind(x)  # it may copy scales, on the stream of the call
             read = (*given, kind.tokens, kind.scales, topk_idx, topk_weights, is_token_in_rank)
