@@ -14,7 +14,8 @@ from ._handles import Routing, refuse_to_pickle
 class EPHandle:
     """The routing of one dispatch. Given to a later dispatch its tokens go where those of the first one went.
 
-    do_expand, num_experts, expert_alignment, num_max_tokens_per_rank, num_sms and topk_idx are those of the dispatch.
+    do_expand, num_experts, expert_alignment, num_max_tokens_per_rank, num_sms and topk_idx are those of the dispatch. Of
+    one that had num_sms 0, num_sms is what get_theoretical_num_sms says: it and its combine take as many as they like.
     What tensors say is made of the outputs when it is first read; num_recv_tokens and num_expanded_tokens then wait for
     the dispatch. dst_buffer_slot_idx and the second column of recv_src_metadata are -1: nothing here has such slots.
 
@@ -29,18 +30,23 @@ class EPHandle:
     token_metadata_at_forward = None
     channel_linked_list = None
 
-    def __init__(self, routing: Routing, outputs: dict[str, torch.Tensor], *, do_expand: bool, num_sms: int,
-                 topk_idx: torch.Tensor, numbers: list[int] | None) -> None:
+    def __init__(self, routing: Routing, outputs: dict[str, torch.Tensor], *, do_expand: bool, expert_alignment: int,
+                 num_sms: int, max_blocks: int, topk_idx: torch.Tensor, numbers: list[int] | None) -> None:
         self.routing, self._outputs = routing, outputs
-        self.do_expand, self.num_sms, self.topk_idx = do_expand, num_sms, topk_idx
-        family = routing.family
-        self.num_experts, self.expert_alignment = family.experts, family.alignment
-        self.num_max_tokens_per_rank = family.max_tokens
+        self.do_expand, self.expert_alignment, self.topk_idx = do_expand, expert_alignment, topk_idx
+        self.num_sms, self.max_blocks = num_sms, max_blocks  # of the dispatch; 0 blocks: as many as it likes
+        self.num_experts, self.num_max_tokens_per_rank = routing.family.experts, routing.family.max_tokens
         self.num_recv_tokens_per_expert_list = numbers or []
         self._is_exact = numbers is not None  # whether the host has waited for the counts
 
     def __reduce__(self) -> NoReturn:
         refuse_to_pickle()
+
+    def require_same(self, **given: int | None) -> None:
+        """Refuses numbers that come with this handle and are others than those of its dispatch."""
+        for name, value in given.items():
+            if value is not None and value != getattr(self, name):
+                raise ValueError(f"{name} is {value}; the dispatch of this handle had {getattr(self, name)}: leave it out")
 
     @property
     def row_topk_ids(self) -> torch.Tensor | None:

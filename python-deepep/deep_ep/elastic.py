@@ -143,11 +143,15 @@ class ElasticBuffer:
                              "handle has them, and its sizes")
         if old is None:
             require_tensor("topk_idx", topk_idx, "[tokens, K]")
+        else:
+            old.require_same(num_experts=num_experts, num_max_tokens_per_rank=num_max_tokens_per_rank,
+                             expert_alignment=expert_alignment)
         call = self._call(previous_event, previous_event_before_epilogue, async_with_compute_stream,
                           allocate_on_comm_stream)
         wanted = {"cumulative_counts": cumulative_local_expert_recv_stats}
         extra = {name: tensor for name, tensor in wanted.items() if tensor is not None}
-        padding, given = do_expand and do_zero_padding, x if isinstance(x, tuple) else (x,)
+        padding, given = do_expand and do_zero_padding, x if isinstance(x, (tuple, list)) else (x,)
+        alignment = 1 if expert_alignment is None else expert_alignment
         with call:
             kind = Kind(x)  # it may copy scales, on the stream of the call
             if old is not None:
@@ -155,18 +159,18 @@ class ElasticBuffer:
             else:
                 assert topk_idx is not None and num_experts is not None
                 ids = topk_idx
-                family = self._family(num_experts, int(ids.shape[1]), num_max_tokens_per_rank, expert_alignment or 1,
-                                      do_expand)
+                family = self._family(num_experts, int(ids.shape[1]), num_max_tokens_per_rank, alignment, do_expand)
             step = _Dispatch(call, family, kind, ids, topk_weights, do_expand, use_tma_aligned_col_major_sf,
                              self._most_blocks(num_sms), extra, padding)
             if old is not None:
                 step.replay(old)
                 left = old
             else:
-                numbers = step.run(do_cpu_sync is None or do_cpu_sync)
+                counts = step.run(do_cpu_sync is None or do_cpu_sync)
                 kept = ids.clone() if do_handle_copy else ids
-                left = EPHandle(step.routing, step.outputs, do_expand=do_expand, num_sms=num_sms, topk_idx=kept,
-                                numbers=numbers)
+                left = EPHandle(step.routing, step.outputs, do_expand=do_expand, expert_alignment=alignment,
+                                num_sms=num_sms or _SMS, max_blocks=self._most_blocks(num_sms), topk_idx=kept,
+                                numbers=None if counts is None else expert_list(counts, alignment))
             replayed = () if old is None else (old.routing.data, old.topk_idx)
             event = call.event(*given, kind.tokens, kind.scales, topk_idx, topk_weights, *replayed, *extra.values())
         return step.found, step.outputs.get("row_topk_ids"), step.weights, left, event
@@ -190,7 +194,8 @@ class ElasticBuffer:
         call = self._call(previous_event, previous_event_before_epilogue, async_with_compute_stream,
                           allocate_on_comm_stream)
         with call:
-            sums, weights = self._combine(call, x, old, topk_weights, given, self._most_blocks(num_sms or old.num_sms))
+            blocks = self._most_blocks(num_sms) if num_sms else old.max_blocks
+            sums, weights = self._combine(call, x, old, topk_weights, given, blocks)
             event = call.event(x, topk_weights, *given, old.routing.data, old.row_topk_ids)
         return sums, weights, event
 
@@ -212,7 +217,11 @@ class ElasticBuffer:
         tokens = max_tokens or self.num_max_tokens_per_rank
         if tokens <= 0:
             raise ValueError("num_max_tokens_per_rank is 0; give it to the buffer or to the dispatch")
+        if alignment < 1:
+            raise ValueError(f"expert_alignment is {alignment}; it must be 1 or more")
         order = "by_expert" if do_expand else "by_source"
+        if not do_expand:
+            alignment = 1  # where rows lie does not depend on it
         key = (experts, top_k, tokens, alignment, order)
         if key not in self._families:
             # Exact combines, of an exchange whose dispatches take weights.
@@ -276,8 +285,8 @@ class _Dispatch:
         self.weights: torch.Tensor | None = None
         self.outputs: dict[str, torch.Tensor] = {}
 
-    def run(self, is_exact: bool) -> list[int] | None:
-        """Leaves a handle. Returns the tokens of each expert, rounded up, where the host waits."""
+    def run(self, is_exact: bool) -> ferry.RowCounts | None:
+        """Leaves a handle. Returns what came, where the host waits."""
         family, kind = self._family, self._kind
         if kind.num_tokens > family.max_tokens:
             raise ValueError(f"x has {kind.num_tokens} tokens; the limit is num_max_tokens_per_rank = {family.max_tokens}")
@@ -297,12 +306,12 @@ class _Dispatch:
         self._leave(rows)
         return None
 
-    def _receive(self, counts: ferry.RowCounts) -> list[int]:
+    def _receive(self, counts: ferry.RowCounts) -> ferry.RowCounts:
         self._make_outputs(counts.rows, self._family.bytes_of_handle(self._kind.num_tokens, counts))
         self._exchange.dispatch_wait({**self.outputs, **self._extra}, zero_padding=self._zero_padding,
                                      max_blocks=self._more["max_blocks"])
         self._leave(counts.rows)
-        return expert_list(counts, self._family.alignment)
+        return counts
 
     def _leave(self, rows: int) -> None:
         self.routing = Routing(self._family, self.outputs["handle"], self._kind.num_tokens, rows, self._kind.hidden)
