@@ -29,6 +29,7 @@ class EPHandle:
 
     token_metadata_at_forward = None
     channel_linked_list = None
+    cached_recv_src_metadata_before_sort = None
 
     def __init__(self, routing: Routing, outputs: dict[str, torch.Tensor], *, do_expand: bool, expert_alignment: int,
                  num_sms: int, max_blocks: int, topk_idx: torch.Tensor, numbers: list[int] | None) -> None:
@@ -41,6 +42,9 @@ class EPHandle:
 
     def __reduce__(self) -> NoReturn:
         refuse_to_pickle()
+
+    def deterministic_sort(self, *args: Any, **more: Any) -> None:
+        """Does nothing: rows come in the order that it would give them."""
 
     def require_same(self, **given: int | None) -> None:
         """Refuses numbers that come with this handle and are others than those of its dispatch."""

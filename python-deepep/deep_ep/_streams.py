@@ -31,6 +31,12 @@ def capture_of(stream: Any) -> int:
     return number.value if status.value else 0
 
 
+def torch_fills_memory() -> bool:
+    """Whether torch.empty enqueues a kernel."""
+    fills = getattr(torch.utils.deterministic, "fill_uninitialized_memory")  # noqa: B009  # type checkers do not know it
+    return torch.are_deterministic_algorithms_enabled() and bool(fills)
+
+
 class Streams:
     """The stream of communication of one buffer. Its calls run one after the other, in whatever stream each is."""
 
@@ -112,6 +118,8 @@ class Call:
         else:
             with torch.cuda.stream(self._compute):
                 made = torch.empty(tuple(shape), dtype=dtype, device=device)
+            if torch_fills_memory():
+                self._stream.wait_stream(self._compute)
         self._made.append(made)
         return made
 

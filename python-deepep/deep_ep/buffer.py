@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Sequence
 
 import torch
@@ -15,30 +16,12 @@ from ._handles import LowLatencyHandle, routing_of
 from ._low_latency import LowLatency
 from ._normal import Choice, Normal, expert_list
 from ._ranks import Ranks
+from ._runtime import Runtime
 from ._streams import Call, Streams
 from .utils.event import EventHandle, EventOverlap
 
 Tokens = Any  # a tensor, or a pair of FP8 codes and their scales
 _LEAST_BLOCKS = 3
-
-
-class Runtime:
-    """What callers ask of a buffer's ranks."""
-
-    def __init__(self, ranks: Ranks) -> None:
-        self._ranks = ranks
-
-    def is_available(self) -> bool:
-        return True
-
-    def get_local_device_id(self) -> int:
-        return self._ranks.device.index or 0
-
-    def get_num_rdma_ranks(self) -> int:
-        return 1
-
-    def get_rdma_rank(self) -> int:
-        return 0
 
 
 class Buffer:
@@ -69,19 +52,19 @@ class Buffer:
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
         self.low_latency_mode = low_latency_mode
         self.explicitly_destroy, self.enable_shrink = explicitly_destroy, enable_shrink
-        self.runtime: Runtime | None = Runtime(self._ranks)
         self._streams = Streams(self._ranks.device)
         self._normal = Normal(self._ranks)
         self._low_latency = LowLatency(self._ranks, self._streams, enable_shrink)
+        self.runtime: Runtime | None = Runtime(self._ranks, self._streams, functools.partial(
+            _close, self._normal, self._low_latency))
 
     def destroy(self) -> None:
         """Gives all memory back. Local: it waits for nobody."""
         if not self.explicitly_destroy:
             raise RuntimeError("destroy() was called; make the Buffer with explicitly_destroy=True, or let it go")
-        self._normal.close()
-        self._low_latency.close()
-        self._ranks.close()
-        self.runtime = None
+        if self.runtime is not None:
+            self.runtime.destroy()
+            self.runtime = None
 
     # ---- what callers ask before they begin
 
@@ -337,3 +320,8 @@ class Buffer:
         if config is not None and not isinstance(config, Config):
             raise TypeError(f"config is {told(config)}; it must be a deep_ep.Config")
         return max(_LEAST_BLOCKS, config.num_sms if config is not None else Buffer.num_sms)
+
+
+def _close(*modes: Normal | LowLatency) -> None:
+    for mode in modes:
+        mode.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from typing import Any, Sequence
 
@@ -12,18 +13,18 @@ import ferry
 from ferry._halves import give_up_half
 
 from ._arguments import refuse_unknown, refused, require_bf16, require_tensor
-from ._config import low_latency_size_hint, rounded_up
+from ._config import BUFFER_ALIGNMENT, low_latency_size_hint, rounded_up
 from ._ep_handle import EPHandle, handle_of
 from ._exchanges import Family, Kind
 from ._handles import Routing
 from ._normal import expert_list
 from ._ranks import Ranks, get_physical_domain_size
+from ._runtime import NOT_ABOUT_EXPERTS, WHY_NOT, ElasticRuntime
 from ._streams import Call, Streams, is_capturing
 from .utils.event import EventHandle, EventOverlap
 
 _LEAST_BLOCKS = 3
 _SMS, _QPS = 24, 17
-_WHY = "deep_ep on Ferry has what is about experts only"
 
 
 class ElasticBuffer:
@@ -57,28 +58,32 @@ class ElasticBuffer:
         self.prefer_overlap_with_compute = prefer_overlap_with_compute
         self.num_allocated_qps = num_allocated_qps or _QPS
         self.explicitly_destroy = explicitly_destroy
+        self.nccl_comm_handle = None  # there is none
+        self._streams = Streams(self._ranks.device)
+        self._families: dict[tuple[Any, ...], Family] = {}
+        self.runtime: ElasticRuntime | None = ElasticRuntime(self._ranks, self._streams, functools.partial(
+            _close, self._families))
         self.num_scaleout_ranks, self.num_scaleup_ranks = self.get_logical_domain_size()
         self.num_rdma_ranks, self.num_nvlink_ranks = self.get_physical_domain_size()
         self.scaleout_rank_idx, self.scaleup_rank_idx = 0, self.rank_idx
-        self._streams = Streams(self._ranks.device)
-        self._families: dict[tuple[Any, ...], Family] = {}
 
     def destroy(self) -> None:
         """Gives all memory back. Local: it waits for nobody."""
         if not self.explicitly_destroy:
             raise RuntimeError("destroy() was called; make the buffer with explicitly_destroy=True, or let it go")
-        for family in self._families.values():
-            family.close()
-        self._families.clear()
-        self._ranks.close()
+        if self.runtime is not None:
+            self.runtime.destroy()
+            self.runtime = None
 
     # ---- what callers ask before they begin
 
     @staticmethod
-    def get_buffer_size_hint(group: Any, num_max_tokens_per_rank: int, hidden: int, *args: Any, **more: Any) -> int:
+    def get_buffer_size_hint(group: Any, num_max_tokens_per_rank: int, hidden: int, num_topk: int = 0,
+                             use_fp8_dispatch: bool = False, allow_hybrid_mode: bool = True,
+                             allow_multiple_reduction: bool = True, **more: Any) -> int:
         """A number of bytes for num_bytes, which allocates nothing."""
         _, ranks = get_physical_domain_size(group)
-        return rounded_up(low_latency_size_hint(num_max_tokens_per_rank, hidden, ranks), 1 << 21)
+        return rounded_up(low_latency_size_hint(num_max_tokens_per_rank, hidden, ranks), BUFFER_ALIGNMENT)
 
     @staticmethod
     def capture() -> EventHandle:
@@ -95,7 +100,9 @@ class ElasticBuffer:
     def get_logical_domain_size(self) -> tuple[int, int]:
         return 1, self.num_ranks
 
-    def get_theoretical_num_sms(self, num_experts: int, num_topk: int, *args: Any, **more: Any) -> int:
+    def get_theoretical_num_sms(self, num_experts: int, num_topk: int, num_scaleout_topk: int = 0, rdma_gbs: float = 0,
+                                nvlink_gbs: float = 0, sm_read_gbs: float = 200, sm_write_gbs: float = 50,
+                                **more: Any) -> int:
         """How many multiprocessors are enough beside computing. A call with num_sms 0 takes as many as it likes."""
         return _SMS
 
@@ -105,14 +112,13 @@ class ElasticBuffer:
     def barrier(self, use_comm_stream: bool = True, with_cpu_sync: bool = False, sequential: bool = True) -> None:
         """Collective: what all ranks had enqueued is done when it returns. The host waits."""
         self._ranks.require_open()
-        if self._ranks.is_gpu:
-            torch.cuda.synchronize(self._ranks.device)
-        self._ranks.world.barrier(deadline=self._ranks.deadline)
+        assert self.runtime is not None
+        self.runtime.barrier(use_comm_stream, with_cpu_sync, sequential)
 
     def agrs_new_session(self, enabled: bool = True) -> contextlib.AbstractContextManager[None]:
         """Not there. Callers that have it off may say so: `enabled=False` is a context that does nothing."""
         if enabled:
-            raise NotImplementedError(f"ElasticBuffer.agrs_new_session: {_WHY}")
+            raise NotImplementedError(f"ElasticBuffer.agrs_new_session: {WHY_NOT}")
         return contextlib.nullcontext()
 
     # ---- the calls
@@ -349,7 +355,12 @@ class _Dispatch:
             self.weights = outputs[name] = call.empty(shape, torch.float32)
 
 
-for _name in ("engram_write", "engram_fetch", "get_engram_storage_size_hint", "pp_set_config", "pp_send", "pp_recv",
-              "get_pp_buffer_size_hint", "create_agrs_session", "destroy_agrs_session", "agrs_set_config",
-              "agrs_get_inplace_tensor", "get_agrs_num_max_session_bytes", "get_agrs_buffer_size_hint", "all_gather"):
-    setattr(ElasticBuffer, _name, staticmethod(refused(f"ElasticBuffer.{_name}", _WHY)))
+def _close(families: dict[tuple[Any, ...], Family]) -> None:
+    for family in families.values():
+        family.close()
+    families.clear()
+
+
+for _name in (*NOT_ABOUT_EXPERTS, "get_engram_storage_size_hint", "get_pp_buffer_size_hint",
+              "get_agrs_num_max_session_bytes", "get_agrs_buffer_size_hint"):
+    setattr(ElasticBuffer, _name, staticmethod(refused(f"ElasticBuffer.{_name}", WHY_NOT)))
