@@ -7,7 +7,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from ._arguments import told
+from ._arguments import require_tensor, told
+from ._config import rounded_up
 from ._handles import Routing, refuse_to_pickle
 
 
@@ -46,6 +47,14 @@ class EPHandle:
     def deterministic_sort(self, *args: Any, **more: Any) -> None:
         """Does nothing: rows come in the order that it would give them."""
 
+    def require_weights(self, given: Any) -> None:
+        """Refuses topk_weights of a combine that are not those of this handle's rows."""
+        columns = [] if self.do_expand else [self.routing.family.top_k]
+        require_tensor("topk_weights", given, "[rows]" if self.do_expand else "[rows, K]")
+        if given.shape[0] < self.routing.rows or list(given.shape[1:]) != columns:
+            raise ValueError(f"topk_weights has shape {list(given.shape)}; the dispatch of this handle has rows "
+                             f"{[self.routing.rows, *columns]}")
+
     def require_same(self, **given: int | None) -> None:
         """Refuses numbers that come with this handle and are others than those of its dispatch."""
         for name, value in given.items():
@@ -62,7 +71,14 @@ class EPHandle:
 
     @functools.cached_property
     def num_expanded_tokens(self) -> int:
-        return self.routing.rows if self.do_expand else 0
+        """Rows of all local experts, with their padding; where the host does not know them, room for any dispatch."""
+        if self.do_expand:
+            return self.routing.rows
+        if self._is_exact:
+            return sum(self.num_recv_tokens_per_expert_list)
+        family, step = self.routing.family, self.expert_alignment
+        named = min(family.top_k, family.local_experts) * self._all_tokens
+        return rounded_up(named + (step - 1) * family.local_experts, step)
 
     @functools.cached_property
     def num_unaligned_recv_tokens_per_expert(self) -> torch.Tensor:

@@ -125,6 +125,8 @@ class Kind:
         return int(self.tokens.shape[0])
 
     def _as_bytes(self) -> torch.Tensor:
+        if self.tokens.stride(1) != 1:
+            raise ValueError(f"x has strides {list(self.tokens.stride())}; the columns of a token must lie side by side")
         plain: torch.Tensor = self.tokens.view(torch.uint8)
         self.tokens = plain
         return plain

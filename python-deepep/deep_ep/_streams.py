@@ -9,6 +9,7 @@ from typing import Any, Sequence
 
 import torch
 
+from ._arguments import told
 from .utils.event import EventHandle, EventOverlap
 
 
@@ -56,6 +57,8 @@ class Streams:
     def call(self, previous_event: Any = None, async_finish: bool = False,
              allocate_on_comm_stream: bool = False) -> Call:
         previous = previous_event.event if isinstance(previous_event, EventOverlap) else previous_event
+        if not isinstance(previous, (EventHandle, type(None))):
+            raise TypeError(f"previous_event is {told(previous)}; it must be an EventHandle or an EventOverlap")
         return Call(self, previous, async_finish, allocate_on_comm_stream)
 
     def begins(self, stream: Any, capture: int) -> None:

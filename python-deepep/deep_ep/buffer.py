@@ -9,7 +9,7 @@ import torch
 
 import ferry
 
-from ._arguments import refuse_unknown, require_tensor, told
+from ._arguments import biases, refuse_unknown, require_at_least, require_tensor, told
 from ._config import Config, low_latency_size_hint
 from ._exchanges import Kind
 from ._handles import LowLatencyHandle, routing_of
@@ -116,6 +116,7 @@ class Buffer:
         An id past the experts goes nowhere here; the dispatch refuses it.
         """
         require_tensor("topk_idx", topk_idx, "[tokens, K]")
+        require_at_least(self.group_size, num_experts=num_experts)
         call = self._call(previous_event, async_finish, allocate_on_comm_stream)
         with call:
             device, tokens = topk_idx.device, topk_idx.shape[0]
@@ -150,6 +151,8 @@ class Buffer:
         the rest is None. num_worst_tokens > 0: that many rows, the host waits for nothing, and the list is empty.
         """
         refuse_unknown("dispatch", more)
+        require_at_least(0, num_worst_tokens=num_worst_tokens)
+        require_at_least(1, expert_alignment=expert_alignment)
         blocks = self._most_blocks(config)
         call = self._call(previous_event, async_finish, allocate_on_comm_stream)
         given = x if isinstance(x, (tuple, list)) else (x,)
@@ -186,7 +189,7 @@ class Buffer:
         Returns (sums, summed topk_weights or None, event). A handle may be combined any number of times.
         """
         refuse_unknown("combine", more)
-        given = [bias] if isinstance(bias, torch.Tensor) else [one for one in bias or () if one is not None]
+        given = biases(bias)
         call = self._call(previous_event, async_finish, allocate_on_comm_stream)
         with call:
             sums, weights = self._normal.combine(call, x, handle, topk_weights, given, self._most_blocks(config))

@@ -12,7 +12,7 @@ import torch
 import ferry
 from ferry._halves import give_up_half
 
-from ._arguments import refuse_unknown, refused, require_bf16, require_tensor
+from ._arguments import biases, refuse_unknown, refused, require_at_least, require_bf16, require_tensor, require_to_fill
 from ._config import BUFFER_ALIGNMENT, low_latency_size_hint, rounded_up
 from ._ep_handle import EPHandle, handle_of
 from ._exchanges import Family, Kind
@@ -154,9 +154,9 @@ class ElasticBuffer:
                              expert_alignment=expert_alignment)
         call = self._call(previous_event, previous_event_before_epilogue, async_with_compute_stream,
                           allocate_on_comm_stream)
-        wanted = {"cumulative_counts": cumulative_local_expert_recv_stats}
-        extra = {name: tensor for name, tensor in wanted.items() if tensor is not None}
-        padding, given = do_expand and do_zero_padding, x if isinstance(x, (tuple, list)) else (x,)
+        if do_zero_padding and not do_expand:
+            raise ValueError("do_zero_padding is given without do_expand; only expanded rows have padding")
+        given = x if isinstance(x, (tuple, list)) else (x,)
         alignment = 1 if expert_alignment is None else expert_alignment
         with call:
             kind = Kind(x)  # it may copy scales, on the stream of the call
@@ -166,8 +166,9 @@ class ElasticBuffer:
                 assert topk_idx is not None and num_experts is not None
                 ids = topk_idx
                 family = self._family(num_experts, int(ids.shape[1]), num_max_tokens_per_rank, alignment, do_expand)
+            extra = _counted(family, cumulative_local_expert_recv_stats)
             step = _Dispatch(call, family, kind, ids, topk_weights, do_expand, use_tma_aligned_col_major_sf,
-                             self._most_blocks(num_sms), extra, padding)
+                             self._most_blocks(num_sms), extra, do_zero_padding)
             if old is not None:
                 step.replay(old)
                 left = old
@@ -196,7 +197,7 @@ class ElasticBuffer:
         """
         refuse_unknown("combine", more)
         old = handle_of(handle)
-        given = [bias] if isinstance(bias, torch.Tensor) else [one for one in bias or () if one is not None]
+        given = biases(bias)
         call = self._call(previous_event, previous_event_before_epilogue, async_with_compute_stream,
                           allocate_on_comm_stream)
         with call:
@@ -217,14 +218,14 @@ class ElasticBuffer:
         return self._streams.call(previous, is_async, allocates_there)
 
     def _most_blocks(self, num_sms: int) -> int:
+        require_at_least(0, num_sms=num_sms)
         return max(_LEAST_BLOCKS, num_sms) if num_sms else 0
 
     def _family(self, experts: int, top_k: int, max_tokens: int | None, alignment: int, do_expand: bool) -> Family:
         tokens = max_tokens or self.num_max_tokens_per_rank
         if tokens <= 0:
-            raise ValueError("num_max_tokens_per_rank is 0; give it to the buffer or to the dispatch")
-        if alignment < 1:
-            raise ValueError(f"expert_alignment is {alignment}; it must be 1 or more")
+            raise ValueError(f"num_max_tokens_per_rank is {tokens}; give it to the buffer or to the dispatch")
+        require_at_least(1, expert_alignment=alignment)
         order = "by_expert" if do_expand else "by_source"
         if not do_expand:
             alignment = 1  # where rows lie does not depend on it
@@ -263,6 +264,7 @@ class ElasticBuffer:
                                           f"{self._ranks.device}")
             options["returns_weights"] = True
             weights = call.empty((routing.tokens, family.top_k), torch.float32)
+            old.require_weights(topk_weights)
             plain = topk_weights.detach().to(torch.float32)
             if old.row_topk_ids is not None:  # only what the expert's own rank says counts
                 rows = old.row_topk_ids.shape[0]
@@ -353,6 +355,14 @@ class _Dispatch:
         if self._has_weights:
             name, shape = ("row_weights", (rows,)) if self._do_expand else ("row_topk_weights", (rows, top_k))
             self.weights = outputs[name] = call.empty(shape, torch.float32)
+
+
+def _counted(family: Family, stats: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    """What a dispatch adds its counts to, as Ferry names it."""
+    if stats is None:
+        return {}
+    require_to_fill("cumulative_local_expert_recv_stats", stats, torch.int32, [family.local_experts], family.ranks.device)
+    return {"cumulative_counts": stats}
 
 
 def _close(families: dict[tuple[Any, ...], Family]) -> None:

@@ -143,6 +143,9 @@ def round_trip(buffer: deep_ep.ElasticBuffer, case: Case, sent: list[Any], align
         assert torch.equal(found_ids[:came], case.local_ids(rank)) and bool((found_ids[came:] == -1).all())
         assert torch.equal(found_weights[:came], case.weights_of_rows(rank))
         assert found_ids.shape[0] == (came if do_cpu_sync else most * case.ranks)
+    most_rows = most * case.ranks * min(case.top_k, case.local) + (alignment - 1) * case.local
+    expanded = sum(expected_list) if do_cpu_sync else aligned(most_rows, alignment)
+    assert handle.num_expanded_tokens == (parts_of(found)[0].shape[0] if do_expand else expanded)
 
     other = [case.inputs(source)[2] + 1 for source in range(case.ranks)]
     for new in (None, other[rank]):
