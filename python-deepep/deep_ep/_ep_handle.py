@@ -51,15 +51,21 @@ class EPHandle:
         """Refuses topk_weights of a combine that are not those of this handle's rows."""
         columns = [] if self.do_expand else [self.routing.family.top_k]
         require_tensor("topk_weights", given, "[rows]" if self.do_expand else "[rows, K]")
-        if given.shape[0] < self.routing.rows or list(given.shape[1:]) != columns:
+        if given.shape[0] < self.least_rows or list(given.shape[1:]) != columns:
             raise ValueError(f"topk_weights has shape {list(given.shape)}; the dispatch of this handle has rows "
-                             f"{[self.routing.rows, *columns]}")
+                             f"{[self.least_rows, *columns]}")
 
     def require_same(self, **given: int | None) -> None:
         """Refuses numbers that come with this handle and are others than those of its dispatch."""
         for name, value in given.items():
             if value is not None and value != getattr(self, name):
                 raise ValueError(f"{name} is {value}; the dispatch of this handle had {getattr(self, name)}: leave it out")
+
+    @property
+    def least_rows(self) -> int:
+        """Rows that a combine must be given. Of expanded ones without do_cpu_sync only the device knows how many came:
+        callers may leave out room behind them, and Ferry refuses what is too few."""
+        return 0 if self.do_expand and not self._is_exact else self.routing.rows
 
     @property
     def row_topk_ids(self) -> torch.Tensor | None:

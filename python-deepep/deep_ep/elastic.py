@@ -246,8 +246,8 @@ class ElasticBuffer:
         routing = old.routing
         require_tensor("x", x, "[rows, hidden]")
         require_bf16("x", x)
-        if x.shape[0] < routing.rows:
-            raise ValueError(f"x has shape {list(x.shape)}; the dispatch of this handle has {routing.rows} rows")
+        if x.shape[0] < old.least_rows:
+            raise ValueError(f"x has shape {list(x.shape)}; the dispatch of this handle has {old.least_rows} rows")
         family, hidden = routing.family, int(x.shape[1])
         sums = call.empty((routing.tokens, hidden), x.dtype)
         options: dict[str, Any] = {}
@@ -307,7 +307,7 @@ class _Dispatch:
             except BaseException as error:
                 give_up_half(self._exchange, error)
                 raise
-        rows = family.layout.least_rows(self._order, 0)
+        rows = rounded_up(family.layout.least_rows(self._order, 0), family.alignment)
         self._make_outputs(rows, family.bytes_of_handle(kind.num_tokens, None))
         self._exchange.dispatch(**kind.inputs(), **self._ids, **self._more, outputs={**self.outputs, **self._extra},
                                 zero_padding=self._zero_padding)

@@ -145,7 +145,8 @@ def round_trip(buffer: deep_ep.ElasticBuffer, case: Case, sent: list[Any], align
         assert found_ids.shape[0] == (came if do_cpu_sync else most * case.ranks)
     most_rows = most * case.ranks * min(case.top_k, case.local) + (alignment - 1) * case.local
     expanded = sum(expected_list) if do_cpu_sync else aligned(most_rows, alignment)
-    assert handle.num_expanded_tokens == (parts_of(found)[0].shape[0] if do_expand else expanded)
+    assert handle.num_expanded_tokens == expanded
+    assert not do_expand or parts_of(found)[0].shape[0] == expanded  # a multiple, which grouped matmuls want
 
     other = [case.inputs(source)[2] + 1 for source in range(case.ranks)]
     for new in (None, other[rank]):
@@ -241,6 +242,29 @@ def test_one_exchange_has_the_dispatches_and_the_combines(allow_multiple_reducti
         assert made == [{"reduction": reduction}, {"reduction": reduction, "returns_weights": True}]
 
     on_threads(2, body)
+
+
+def slots(group: Any, rank: int, ranks: int) -> None:
+    """Experts at multiples of the most rows that one can have, and a combine of as many rows as so many slots have."""
+    case, most = Case(ranks, seed=1), 128 // ranks
+    buffer = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=most)
+    x, ids, _ = case.inputs(rank)
+    for do_cpu_sync in (False, True):
+        found, _, _, handle, _ = buffer.dispatch(x, ids, num_experts=case.experts, do_expand=True, do_cpu_sync=do_cpu_sync,
+                                                 expert_alignment=ranks * most)
+        check_expanded(case, rank, found, None, [case.inputs(source)[0] for source in range(ranks)], handle, most)
+        y = torch.zeros((case.local * ranks * most, case.hidden), dtype=torch.bfloat16)
+        assert found.shape[0] % (ranks * most) == 0 and (do_cpu_sync or found.shape[0] > y.shape[0])
+        rows = min(found.shape[0], y.shape[0])
+        y[:rows] = rows_for_combine(case, rank, found, handle.expert_alignment, True)[:rows]
+        assert same(buffer.combine(y, handle)[0], expected_sums(case, rank, [], True))
+    with pytest.raises(ValueError, match="x has shape"):
+        buffer.combine(y[:1], handle)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_experts_at_slots_of_the_most_rows(ranks: int) -> None:
+    on_threads(ranks, slots)
 
 
 def test_rows_by_source_have_one_exchange_for_all_alignments() -> None:
