@@ -37,6 +37,24 @@ def require_bf16(name: str, value: torch.Tensor) -> None:
         raise ValueError(f"{name} is {value.dtype}; it must be torch.bfloat16, as the sums are: convert it first")
 
 
+def require_at_least(least: int, **given: int) -> None:
+    for name, value in given.items():
+        if value < least:
+            raise ValueError(f"{name} is {value}; it must be {least} or more")
+
+
+def biases(bias: Any) -> list[torch.Tensor]:
+    """The tensors of a bias: none, one, or a tuple of two, where one may be None."""
+    given = [bias] if isinstance(bias, torch.Tensor) or bias is None else bias
+    if not isinstance(given, (tuple, list)) or len(given) > 2:
+        what = f"has {len(given)} elements" if isinstance(given, (tuple, list)) else f"is {told(given)}"
+        raise TypeError(f"bias {what}; it must be a tensor [tokens, hidden], or a tuple of two")
+    for one in given:
+        if one is not None:
+            require_tensor("bias", one, "[tokens, hidden]")
+    return [one for one in given if one is not None]
+
+
 def told(value: Any) -> str:
     """A value in an error: its type where it may be long."""
     return repr(value) if value is None or isinstance(value, (bool, int, float)) else str(type(value))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 _LINE = 128
 _NODE_RANKS = 8
+#: Of the sizes of an ElasticBuffer, in bytes.
+BUFFER_ALIGNMENT = 1 << 21
 
 
 def rounded_up(value: int, multiple: int) -> int:

@@ -7,14 +7,16 @@ from typing import Any, NoReturn
 
 import torch
 
-from ._arguments import told
+from ._arguments import require_tensor, told
+from ._config import rounded_up
 from ._handles import Routing, refuse_to_pickle
 
 
 class EPHandle:
     """The routing of one dispatch. Given to a later dispatch its tokens go where those of the first one went.
 
-    do_expand, num_experts, expert_alignment, num_max_tokens_per_rank, num_sms and topk_idx are those of the dispatch.
+    do_expand, num_experts, expert_alignment, num_max_tokens_per_rank, num_sms and topk_idx are those of the dispatch. Of
+    one that had num_sms 0, num_sms is what get_theoretical_num_sms says: it and its combine take as many as they like.
     What tensors say is made of the outputs when it is first read; num_recv_tokens and num_expanded_tokens then wait for
     the dispatch. dst_buffer_slot_idx and the second column of recv_src_metadata are -1: nothing here has such slots.
 
@@ -28,19 +30,42 @@ class EPHandle:
 
     token_metadata_at_forward = None
     channel_linked_list = None
+    cached_recv_src_metadata_before_sort = None
 
-    def __init__(self, routing: Routing, outputs: dict[str, torch.Tensor], *, do_expand: bool, num_sms: int,
-                 topk_idx: torch.Tensor, numbers: list[int] | None) -> None:
+    def __init__(self, routing: Routing, outputs: dict[str, torch.Tensor], *, do_expand: bool, expert_alignment: int,
+                 num_sms: int, max_blocks: int, topk_idx: torch.Tensor, numbers: list[int] | None) -> None:
         self.routing, self._outputs = routing, outputs
-        self.do_expand, self.num_sms, self.topk_idx = do_expand, num_sms, topk_idx
-        family = routing.family
-        self.num_experts, self.expert_alignment = family.experts, family.alignment
-        self.num_max_tokens_per_rank = family.max_tokens
+        self.do_expand, self.expert_alignment, self.topk_idx = do_expand, expert_alignment, topk_idx
+        self.num_sms, self.max_blocks = num_sms, max_blocks  # of the dispatch; 0 blocks: as many as it likes
+        self.num_experts, self.num_max_tokens_per_rank = routing.family.experts, routing.family.max_tokens
         self.num_recv_tokens_per_expert_list = numbers or []
         self._is_exact = numbers is not None  # whether the host has waited for the counts
 
     def __reduce__(self) -> NoReturn:
         refuse_to_pickle()
+
+    def deterministic_sort(self, *args: Any, **more: Any) -> None:
+        """Does nothing: rows come in the order that it would give them."""
+
+    def require_weights(self, given: Any) -> None:
+        """Refuses topk_weights of a combine that are not those of this handle's rows."""
+        columns = [] if self.do_expand else [self.routing.family.top_k]
+        require_tensor("topk_weights", given, "[rows]" if self.do_expand else "[rows, K]")
+        if given.shape[0] < self.least_rows or list(given.shape[1:]) != columns:
+            raise ValueError(f"topk_weights has shape {list(given.shape)}; the dispatch of this handle has rows "
+                             f"{[self.least_rows, *columns]}")
+
+    def require_same(self, **given: int | None) -> None:
+        """Refuses numbers that come with this handle and are others than those of its dispatch."""
+        for name, value in given.items():
+            if value is not None and value != getattr(self, name):
+                raise ValueError(f"{name} is {value}; the dispatch of this handle had {getattr(self, name)}: leave it out")
+
+    @property
+    def least_rows(self) -> int:
+        """Rows that a combine must be given. Of expanded ones without do_cpu_sync only the device knows how many came:
+        callers may leave out room behind them, and Ferry refuses what is too few."""
+        return 0 if self.do_expand and not self._is_exact else self.routing.rows
 
     @property
     def row_topk_ids(self) -> torch.Tensor | None:
@@ -52,7 +77,14 @@ class EPHandle:
 
     @functools.cached_property
     def num_expanded_tokens(self) -> int:
-        return self.routing.rows if self.do_expand else 0
+        """Rows of all local experts, with their padding; where the host does not know them, room for any dispatch."""
+        if self.do_expand:
+            return self.routing.rows
+        if self._is_exact:
+            return sum(self.num_recv_tokens_per_expert_list)
+        family, step = self.routing.family, self.expert_alignment
+        named = min(family.top_k, family.local_experts) * self._all_tokens
+        return rounded_up(named + (step - 1) * family.local_experts, step)
 
     @functools.cached_property
     def num_unaligned_recv_tokens_per_expert(self) -> torch.Tensor:

@@ -92,8 +92,9 @@ def with_room(tokens: int) -> int:
 class Kind:
     """How tokens travel: in which format of Ferry, and what rows come out.
 
-    bfloat16 as it is. float8_e4m3fn with a scale for each block of 128, as float32 or as bytes of powers of two packed
-    by four, in the format that has such. Everything else as bytes that nobody looks at.
+    bfloat16 as it is. Codes of a byte with scales that the caller chose: a word of four bytes for each block of 128, be
+    it a float32, or four powers of two for 32 columns each (MXFP8); or an int32 of four powers of two for 128 columns
+    each. Nobody looks at codes and words. Everything else as bytes that nobody looks at.
     """
 
     def __init__(self, x: Any) -> None:
@@ -124,26 +125,34 @@ class Kind:
         return int(self.tokens.shape[0])
 
     def _as_bytes(self) -> torch.Tensor:
+        if self.tokens.stride(1) != 1:
+            raise ValueError(f"x has strides {list(self.tokens.stride())}; the columns of a token must lie side by side")
         plain: torch.Tensor = self.tokens.view(torch.uint8)
         self.tokens = plain
         return plain
 
     def _take_scales(self, scales: torch.Tensor) -> None:
-        require_tensor("the scales of x", scales, "[tokens, blocks]")
-        if self.dtype != torch.float8_e4m3fn or scales.dtype not in (torch.float32, torch.int32):
-            raise ValueError(f"x is {self.dtype} with scales {scales.dtype}; it must be float8_e4m3fn with float32, or "
-                             "with int32 that packs four powers of two")
-        self.is_packed = scales.dtype == torch.int32
-        block = 512 if self.is_packed else 128
-        expected = [self.num_tokens, -(-self.columns // block)]
-        if list(scales.shape) != expected:
-            raise ValueError(f"x has scales {list(scales.shape)}; they must be {expected}: one for {block} columns")
+        require_tensor("the scales of x", scales, "[tokens, words]")
+        if self.tokens.element_size() != 1 or scales.dtype not in (torch.float32, torch.int32):
+            raise ValueError(f"x is {self.dtype} with scales {scales.dtype}; codes with scales must have one byte each, as "
+                             "float8_e4m3fn, and their scales must be float32 or int32")
+        words, fewer = -(-self.columns // 128), -(-self.columns // 512)
+        self.scale_columns = int(scales.shape[1])
+        self.is_packed = scales.dtype == torch.int32 and self.scale_columns == fewer < words
+        if scales.shape[0] != self.num_tokens or self.scale_columns != words and not self.is_packed:
+            raise ValueError(f"x has scales {list(scales.shape)} of {scales.dtype} for {list(self.tokens.shape)} codes; they "
+                             f"must be float32 or int32 [{self.num_tokens}, {words}], a word for 128 columns, or int32 "
+                             f"[{self.num_tokens}, {fewer}], a word for 512 columns that packs four powers of two")
         self.format = "fp8_block128_ue8m0" if self.is_packed else "fp8_block128"
-        self.hidden, self.scale_columns = self.columns, expected[1]
+        self.hidden = self.columns
         self._as_bytes()
-        self.scales = scales.detach()
+        self.scales, self._scale_dtype = scales.detach(), scales.dtype
         if self.is_packed:
-            self.scales = self.scales.contiguous().view(torch.uint8)[:, :-(-self.columns // 128)]
+            if scales.stride(1) != 1:  # contiguous() would leave that of a single column
+                self.scales = self.scales.clone(memory_format=torch.contiguous_format)
+            self.scales = self.scales.view(torch.uint8)[:, :words]
+        else:
+            self.scales = self.scales.view(torch.float32)
 
     def inputs(self) -> dict[str, Any]:
         return {"tokens": self.tokens, "token_scales": self.scales, "format": self.format}
@@ -154,9 +163,8 @@ class Kind:
         plain = payload if self.dtype == torch.bfloat16 else payload.view(torch.uint8)
         if self.scales is None:
             return payload, {"payload": plain}
-        dtype = torch.int32 if self.is_packed else torch.float32
         if side_by_side:
-            scales = call.empty((self.scale_columns, rounded_up(rows, 4)), dtype).t()[:rows]
+            scales = call.empty((self.scale_columns, rounded_up(rows, 4)), self._scale_dtype).t()[:rows]
         else:
-            scales = call.empty((rows, self.scale_columns), dtype)
-        return (payload, scales), {"payload": plain, "row_scales": scales}
+            scales = call.empty((rows, self.scale_columns), self._scale_dtype)
+        return (payload, scales), {"payload": plain, "row_scales": scales if self.is_packed else scales.view(torch.float32)}

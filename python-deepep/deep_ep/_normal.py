@@ -41,6 +41,9 @@ class Choice:
         if topk_weights is not None:
             raise ValueError("topk_weights is given without topk_idx; weights are those of ids")
         require_tensor("is_token_in_rank", is_token_in_rank, "[tokens, ranks]")
+        if is_token_in_rank.dtype != torch.bool or is_token_in_rank.shape[1] != ranks.size:
+            raise ValueError(f"is_token_in_rank is {is_token_in_rank.dtype} {list(is_token_in_rank.shape)}; it must be "
+                             f"torch.bool [tokens, {ranks.size}]")
         self.top_k = min(ranks.size, _MOST_TOP_K)
         self.inputs = {"in_rank": is_token_in_rank.contiguous().view(torch.uint8),
                        "expert_counts": expert_counts.to(torch.int32).contiguous()}

@@ -28,7 +28,7 @@ class Ranks:
         self.capabilities = self.world.capabilities()
         self.least_tokens = int(os.environ.get("FERRY_DEEPEP_MAX_TOKENS", "0"))
         self.short_handles = asks_for_short_handles()
-        self._is_open = True
+        self.is_open = True
         self.mask: set[int] = set()  # ranks that the low-latency mode leaves out
 
     def most(self, number: int) -> int:
@@ -38,11 +38,11 @@ class Ranks:
 
     def require_open(self) -> None:
         """A world of the caller outlives its buffers, so it would serve calls of a destroyed one."""
-        if not self._is_open:
+        if not self.is_open:
             raise ferry.Closed("the buffer is closed: destroy() was called; make another one")
 
     def close(self) -> None:
-        self._is_open = False
+        self.is_open = False
         if self._owns:
             self.world.close()
 

@@ -9,6 +9,7 @@ from typing import Any, Sequence
 
 import torch
 
+from ._arguments import told
 from .utils.event import EventHandle, EventOverlap
 
 
@@ -31,6 +32,12 @@ def capture_of(stream: Any) -> int:
     return number.value if status.value else 0
 
 
+def torch_fills_memory() -> bool:
+    """Whether torch.empty enqueues a kernel."""
+    fills = getattr(torch.utils.deterministic, "fill_uninitialized_memory")  # noqa: B009  # type checkers do not know it
+    return torch.are_deterministic_algorithms_enabled() and bool(fills)
+
+
 class Streams:
     """The stream of communication of one buffer. Its calls run one after the other, in whatever stream each is."""
 
@@ -50,6 +57,8 @@ class Streams:
     def call(self, previous_event: Any = None, async_finish: bool = False,
              allocate_on_comm_stream: bool = False) -> Call:
         previous = previous_event.event if isinstance(previous_event, EventOverlap) else previous_event
+        if not isinstance(previous, (EventHandle, type(None))):
+            raise TypeError(f"previous_event is {told(previous)}; it must be an EventHandle or an EventOverlap")
         return Call(self, previous, async_finish, allocate_on_comm_stream)
 
     def begins(self, stream: Any, capture: int) -> None:
@@ -112,6 +121,8 @@ class Call:
         else:
             with torch.cuda.stream(self._compute):
                 made = torch.empty(tuple(shape), dtype=dtype, device=device)
+            if torch_fills_memory():
+                self._stream.wait_stream(self._compute)
         self._made.append(made)
         return made
 

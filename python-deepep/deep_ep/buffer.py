@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Sequence
 
 import torch
 
 import ferry
 
-from ._arguments import refuse_unknown, require_tensor, told
+from ._arguments import biases, refuse_unknown, require_at_least, require_tensor, told
 from ._config import Config, low_latency_size_hint
 from ._exchanges import Kind
 from ._handles import LowLatencyHandle, routing_of
 from ._low_latency import LowLatency
 from ._normal import Choice, Normal, expert_list
 from ._ranks import Ranks
+from ._runtime import Runtime
 from ._streams import Call, Streams
 from .utils.event import EventHandle, EventOverlap
 
 Tokens = Any  # a tensor, or a pair of FP8 codes and their scales
 _LEAST_BLOCKS = 3
-
-
-class Runtime:
-    """What callers ask of a buffer's ranks."""
-
-    def __init__(self, ranks: Ranks) -> None:
-        self._ranks = ranks
-
-    def is_available(self) -> bool:
-        return True
-
-    def get_local_device_id(self) -> int:
-        return self._ranks.device.index or 0
-
-    def get_num_rdma_ranks(self) -> int:
-        return 1
-
-    def get_rdma_rank(self) -> int:
-        return 0
 
 
 class Buffer:
@@ -69,19 +52,19 @@ class Buffer:
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
         self.low_latency_mode = low_latency_mode
         self.explicitly_destroy, self.enable_shrink = explicitly_destroy, enable_shrink
-        self.runtime: Runtime | None = Runtime(self._ranks)
         self._streams = Streams(self._ranks.device)
         self._normal = Normal(self._ranks)
         self._low_latency = LowLatency(self._ranks, self._streams, enable_shrink)
+        self.runtime: Runtime | None = Runtime(self._ranks, self._streams, functools.partial(
+            _close, self._normal, self._low_latency))
 
     def destroy(self) -> None:
         """Gives all memory back. Local: it waits for nobody."""
         if not self.explicitly_destroy:
             raise RuntimeError("destroy() was called; make the Buffer with explicitly_destroy=True, or let it go")
-        self._normal.close()
-        self._low_latency.close()
-        self._ranks.close()
-        self.runtime = None
+        if self.runtime is not None:
+            self.runtime.destroy()
+            self.runtime = None
 
     # ---- what callers ask before they begin
 
@@ -133,6 +116,7 @@ class Buffer:
         An id past the experts goes nowhere here; the dispatch refuses it.
         """
         require_tensor("topk_idx", topk_idx, "[tokens, K]")
+        require_at_least(self.group_size, num_experts=num_experts)
         call = self._call(previous_event, async_finish, allocate_on_comm_stream)
         with call:
             device, tokens = topk_idx.device, topk_idx.shape[0]
@@ -167,9 +151,11 @@ class Buffer:
         the rest is None. num_worst_tokens > 0: that many rows, the host waits for nothing, and the list is empty.
         """
         refuse_unknown("dispatch", more)
+        require_at_least(0, num_worst_tokens=num_worst_tokens)
+        require_at_least(1, expert_alignment=expert_alignment)
         blocks = self._most_blocks(config)
         call = self._call(previous_event, async_finish, allocate_on_comm_stream)
-        given = x if isinstance(x, tuple) else (x,)
+        given = x if isinstance(x, (tuple, list)) else (x,)
         with call:
             kind = Kind(x)  # it may copy scales, on the stream of the call
             read = (*given, kind.tokens, kind.scales, topk_idx, topk_weights, is_token_in_rank)
@@ -203,7 +189,7 @@ class Buffer:
         Returns (sums, summed topk_weights or None, event). A handle may be combined any number of times.
         """
         refuse_unknown("combine", more)
-        given = [bias] if isinstance(bias, torch.Tensor) else [one for one in bias or () if one is not None]
+        given = biases(bias)
         call = self._call(previous_event, async_finish, allocate_on_comm_stream)
         with call:
             sums, weights = self._normal.combine(call, x, handle, topk_weights, given, self._most_blocks(config))
@@ -337,3 +323,8 @@ class Buffer:
         if config is not None and not isinstance(config, Config):
             raise TypeError(f"config is {told(config)}; it must be a deep_ep.Config")
         return max(_LEAST_BLOCKS, config.num_sms if config is not None else Buffer.num_sms)
+
+
+def _close(*modes: Normal | LowLatency) -> None:
+    for mode in modes:
+        mode.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from typing import Any, Sequence
 
@@ -11,19 +12,19 @@ import torch
 import ferry
 from ferry._halves import give_up_half
 
-from ._arguments import refuse_unknown, refused, require_bf16, require_tensor
-from ._config import low_latency_size_hint, rounded_up
+from ._arguments import biases, refuse_unknown, refused, require_at_least, require_bf16, require_tensor, require_to_fill
+from ._config import BUFFER_ALIGNMENT, low_latency_size_hint, rounded_up
 from ._ep_handle import EPHandle, handle_of
 from ._exchanges import Family, Kind
 from ._handles import Routing
 from ._normal import expert_list
 from ._ranks import Ranks, get_physical_domain_size
+from ._runtime import NOT_ABOUT_EXPERTS, WHY_NOT, ElasticRuntime
 from ._streams import Call, Streams, is_capturing
 from .utils.event import EventHandle, EventOverlap
 
 _LEAST_BLOCKS = 3
 _SMS, _QPS = 24, 17
-_WHY = "deep_ep on Ferry has what is about experts only"
 
 
 class ElasticBuffer:
@@ -57,28 +58,32 @@ class ElasticBuffer:
         self.prefer_overlap_with_compute = prefer_overlap_with_compute
         self.num_allocated_qps = num_allocated_qps or _QPS
         self.explicitly_destroy = explicitly_destroy
+        self.nccl_comm_handle = None  # there is none
+        self._streams = Streams(self._ranks.device)
+        self._families: dict[tuple[Any, ...], Family] = {}
+        self.runtime: ElasticRuntime | None = ElasticRuntime(self._ranks, self._streams, functools.partial(
+            _close, self._families))
         self.num_scaleout_ranks, self.num_scaleup_ranks = self.get_logical_domain_size()
         self.num_rdma_ranks, self.num_nvlink_ranks = self.get_physical_domain_size()
         self.scaleout_rank_idx, self.scaleup_rank_idx = 0, self.rank_idx
-        self._streams = Streams(self._ranks.device)
-        self._families: dict[tuple[Any, ...], Family] = {}
 
     def destroy(self) -> None:
         """Gives all memory back. Local: it waits for nobody."""
         if not self.explicitly_destroy:
             raise RuntimeError("destroy() was called; make the buffer with explicitly_destroy=True, or let it go")
-        for family in self._families.values():
-            family.close()
-        self._families.clear()
-        self._ranks.close()
+        if self.runtime is not None:
+            self.runtime.destroy()
+            self.runtime = None
 
     # ---- what callers ask before they begin
 
     @staticmethod
-    def get_buffer_size_hint(group: Any, num_max_tokens_per_rank: int, hidden: int, *args: Any, **more: Any) -> int:
+    def get_buffer_size_hint(group: Any, num_max_tokens_per_rank: int, hidden: int, num_topk: int = 0,
+                             use_fp8_dispatch: bool = False, allow_hybrid_mode: bool = True,
+                             allow_multiple_reduction: bool = True, **more: Any) -> int:
         """A number of bytes for num_bytes, which allocates nothing."""
         _, ranks = get_physical_domain_size(group)
-        return rounded_up(low_latency_size_hint(num_max_tokens_per_rank, hidden, ranks), 1 << 21)
+        return rounded_up(low_latency_size_hint(num_max_tokens_per_rank, hidden, ranks), BUFFER_ALIGNMENT)
 
     @staticmethod
     def capture() -> EventHandle:
@@ -95,7 +100,9 @@ class ElasticBuffer:
     def get_logical_domain_size(self) -> tuple[int, int]:
         return 1, self.num_ranks
 
-    def get_theoretical_num_sms(self, num_experts: int, num_topk: int, *args: Any, **more: Any) -> int:
+    def get_theoretical_num_sms(self, num_experts: int, num_topk: int, num_scaleout_topk: int = 0, rdma_gbs: float = 0,
+                                nvlink_gbs: float = 0, sm_read_gbs: float = 200, sm_write_gbs: float = 50,
+                                **more: Any) -> int:
         """How many multiprocessors are enough beside computing. A call with num_sms 0 takes as many as it likes."""
         return _SMS
 
@@ -105,14 +112,13 @@ class ElasticBuffer:
     def barrier(self, use_comm_stream: bool = True, with_cpu_sync: bool = False, sequential: bool = True) -> None:
         """Collective: what all ranks had enqueued is done when it returns. The host waits."""
         self._ranks.require_open()
-        if self._ranks.is_gpu:
-            torch.cuda.synchronize(self._ranks.device)
-        self._ranks.world.barrier(deadline=self._ranks.deadline)
+        assert self.runtime is not None
+        self.runtime.barrier(use_comm_stream, with_cpu_sync, sequential)
 
     def agrs_new_session(self, enabled: bool = True) -> contextlib.AbstractContextManager[None]:
         """Not there. Callers that have it off may say so: `enabled=False` is a context that does nothing."""
         if enabled:
-            raise NotImplementedError(f"ElasticBuffer.agrs_new_session: {_WHY}")
+            raise NotImplementedError(f"ElasticBuffer.agrs_new_session: {WHY_NOT}")
         return contextlib.nullcontext()
 
     # ---- the calls
@@ -143,11 +149,15 @@ class ElasticBuffer:
                              "handle has them, and its sizes")
         if old is None:
             require_tensor("topk_idx", topk_idx, "[tokens, K]")
+        else:
+            old.require_same(num_experts=num_experts, num_max_tokens_per_rank=num_max_tokens_per_rank,
+                             expert_alignment=expert_alignment)
         call = self._call(previous_event, previous_event_before_epilogue, async_with_compute_stream,
                           allocate_on_comm_stream)
-        wanted = {"cumulative_counts": cumulative_local_expert_recv_stats}
-        extra = {name: tensor for name, tensor in wanted.items() if tensor is not None}
-        padding, given = do_expand and do_zero_padding, x if isinstance(x, tuple) else (x,)
+        if do_zero_padding and not do_expand:
+            raise ValueError("do_zero_padding is given without do_expand; only expanded rows have padding")
+        given = x if isinstance(x, (tuple, list)) else (x,)
+        alignment = 1 if expert_alignment is None else expert_alignment
         with call:
             kind = Kind(x)  # it may copy scales, on the stream of the call
             if old is not None:
@@ -155,18 +165,19 @@ class ElasticBuffer:
             else:
                 assert topk_idx is not None and num_experts is not None
                 ids = topk_idx
-                family = self._family(num_experts, int(ids.shape[1]), num_max_tokens_per_rank, expert_alignment or 1,
-                                      do_expand)
+                family = self._family(num_experts, int(ids.shape[1]), num_max_tokens_per_rank, alignment, do_expand)
+            extra = _counted(family, cumulative_local_expert_recv_stats)
             step = _Dispatch(call, family, kind, ids, topk_weights, do_expand, use_tma_aligned_col_major_sf,
-                             self._most_blocks(num_sms), extra, padding)
+                             self._most_blocks(num_sms), extra, do_zero_padding)
             if old is not None:
                 step.replay(old)
                 left = old
             else:
-                numbers = step.run(do_cpu_sync is None or do_cpu_sync)
+                counts = step.run(do_cpu_sync is None or do_cpu_sync)
                 kept = ids.clone() if do_handle_copy else ids
-                left = EPHandle(step.routing, step.outputs, do_expand=do_expand, num_sms=num_sms, topk_idx=kept,
-                                numbers=numbers)
+                left = EPHandle(step.routing, step.outputs, do_expand=do_expand, expert_alignment=alignment,
+                                num_sms=num_sms or _SMS, max_blocks=self._most_blocks(num_sms), topk_idx=kept,
+                                numbers=None if counts is None else expert_list(counts, alignment))
             replayed = () if old is None else (old.routing.data, old.topk_idx)
             event = call.event(*given, kind.tokens, kind.scales, topk_idx, topk_weights, *replayed, *extra.values())
         return step.found, step.outputs.get("row_topk_ids"), step.weights, left, event
@@ -186,11 +197,12 @@ class ElasticBuffer:
         """
         refuse_unknown("combine", more)
         old = handle_of(handle)
-        given = [bias] if isinstance(bias, torch.Tensor) else [one for one in bias or () if one is not None]
+        given = biases(bias)
         call = self._call(previous_event, previous_event_before_epilogue, async_with_compute_stream,
                           allocate_on_comm_stream)
         with call:
-            sums, weights = self._combine(call, x, old, topk_weights, given, self._most_blocks(num_sms or old.num_sms))
+            blocks = self._most_blocks(num_sms) if num_sms else old.max_blocks
+            sums, weights = self._combine(call, x, old, topk_weights, given, blocks)
             event = call.event(x, topk_weights, *given, old.routing.data, old.row_topk_ids)
         return sums, weights, event
 
@@ -206,13 +218,17 @@ class ElasticBuffer:
         return self._streams.call(previous, is_async, allocates_there)
 
     def _most_blocks(self, num_sms: int) -> int:
+        require_at_least(0, num_sms=num_sms)
         return max(_LEAST_BLOCKS, num_sms) if num_sms else 0
 
     def _family(self, experts: int, top_k: int, max_tokens: int | None, alignment: int, do_expand: bool) -> Family:
         tokens = max_tokens or self.num_max_tokens_per_rank
         if tokens <= 0:
-            raise ValueError("num_max_tokens_per_rank is 0; give it to the buffer or to the dispatch")
+            raise ValueError(f"num_max_tokens_per_rank is {tokens}; give it to the buffer or to the dispatch")
+        require_at_least(1, expert_alignment=alignment)
         order = "by_expert" if do_expand else "by_source"
+        if not do_expand:
+            alignment = 1  # where rows lie does not depend on it
         key = (experts, top_k, tokens, alignment, order)
         if key not in self._families:
             # Exact combines, of an exchange whose dispatches take weights.
@@ -230,8 +246,8 @@ class ElasticBuffer:
         routing = old.routing
         require_tensor("x", x, "[rows, hidden]")
         require_bf16("x", x)
-        if x.shape[0] < routing.rows:
-            raise ValueError(f"x has shape {list(x.shape)}; the dispatch of this handle has {routing.rows} rows")
+        if x.shape[0] < old.least_rows:
+            raise ValueError(f"x has shape {list(x.shape)}; the dispatch of this handle has {old.least_rows} rows")
         family, hidden = routing.family, int(x.shape[1])
         sums = call.empty((routing.tokens, hidden), x.dtype)
         options: dict[str, Any] = {}
@@ -248,6 +264,7 @@ class ElasticBuffer:
                                           f"{self._ranks.device}")
             options["returns_weights"] = True
             weights = call.empty((routing.tokens, family.top_k), torch.float32)
+            old.require_weights(topk_weights)
             plain = topk_weights.detach().to(torch.float32)
             if old.row_topk_ids is not None:  # only what the expert's own rank says counts
                 rows = old.row_topk_ids.shape[0]
@@ -276,8 +293,8 @@ class _Dispatch:
         self.weights: torch.Tensor | None = None
         self.outputs: dict[str, torch.Tensor] = {}
 
-    def run(self, is_exact: bool) -> list[int] | None:
-        """Leaves a handle. Returns the tokens of each expert, rounded up, where the host waits."""
+    def run(self, is_exact: bool) -> ferry.RowCounts | None:
+        """Leaves a handle. Returns what came, where the host waits."""
         family, kind = self._family, self._kind
         if kind.num_tokens > family.max_tokens:
             raise ValueError(f"x has {kind.num_tokens} tokens; the limit is num_max_tokens_per_rank = {family.max_tokens}")
@@ -290,19 +307,19 @@ class _Dispatch:
             except BaseException as error:
                 give_up_half(self._exchange, error)
                 raise
-        rows = family.layout.least_rows(self._order, 0)
+        rows = rounded_up(family.layout.least_rows(self._order, 0), family.alignment)
         self._make_outputs(rows, family.bytes_of_handle(kind.num_tokens, None))
         self._exchange.dispatch(**kind.inputs(), **self._ids, **self._more, outputs={**self.outputs, **self._extra},
                                 zero_padding=self._zero_padding)
         self._leave(rows)
         return None
 
-    def _receive(self, counts: ferry.RowCounts) -> list[int]:
+    def _receive(self, counts: ferry.RowCounts) -> ferry.RowCounts:
         self._make_outputs(counts.rows, self._family.bytes_of_handle(self._kind.num_tokens, counts))
         self._exchange.dispatch_wait({**self.outputs, **self._extra}, zero_padding=self._zero_padding,
                                      max_blocks=self._more["max_blocks"])
         self._leave(counts.rows)
-        return expert_list(counts, self._family.alignment)
+        return counts
 
     def _leave(self, rows: int) -> None:
         self.routing = Routing(self._family, self.outputs["handle"], self._kind.num_tokens, rows, self._kind.hidden)
@@ -340,7 +357,20 @@ class _Dispatch:
             self.weights = outputs[name] = call.empty(shape, torch.float32)
 
 
-for _name in ("engram_write", "engram_fetch", "get_engram_storage_size_hint", "pp_set_config", "pp_send", "pp_recv",
-              "get_pp_buffer_size_hint", "create_agrs_session", "destroy_agrs_session", "agrs_set_config",
-              "agrs_get_inplace_tensor", "get_agrs_num_max_session_bytes", "get_agrs_buffer_size_hint", "all_gather"):
-    setattr(ElasticBuffer, _name, staticmethod(refused(f"ElasticBuffer.{_name}", _WHY)))
+def _counted(family: Family, stats: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    """What a dispatch adds its counts to, as Ferry names it."""
+    if stats is None:
+        return {}
+    require_to_fill("cumulative_local_expert_recv_stats", stats, torch.int32, [family.local_experts], family.ranks.device)
+    return {"cumulative_counts": stats}
+
+
+def _close(families: dict[tuple[Any, ...], Family]) -> None:
+    for family in families.values():
+        family.close()
+    families.clear()
+
+
+for _name in (*NOT_ABOUT_EXPERTS, "get_engram_storage_size_hint", "get_pp_buffer_size_hint",
+              "get_agrs_num_max_session_bytes", "get_agrs_buffer_size_hint"):
+    setattr(ElasticBuffer, _name, staticmethod(refused(f"ElasticBuffer.{_name}", WHY_NOT)))

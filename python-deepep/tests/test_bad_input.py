@@ -59,6 +59,18 @@ def test_what_is_no_tensor_is_named() -> None:
             (TypeError, "num_tokens_per_expert is 4", lambda: buffer.dispatch(X, **{**given, "num_tokens_per_expert": 4})),
             (TypeError, "is_token_in_rank is True",
              lambda: buffer.dispatch(X, **{**layout, "is_token_in_rank": True})),
+            (ValueError, "is_token_in_rank is torch.int32",
+             lambda: buffer.dispatch(X, **{**layout, "is_token_in_rank": layout["is_token_in_rank"].int()})),
+            (ValueError, r"is_token_in_rank .*; it must be torch.bool \[tokens, 1\]",
+             lambda: buffer.dispatch(X, **{**layout, "is_token_in_rank": torch.ones((3, 2), dtype=torch.bool)})),
+            (ValueError, "num_experts is 0; it must be 1 or more", lambda: layout_of(buffer, IDS, 0)),
+            (ValueError, "num_worst_tokens is -1; ", lambda: buffer.dispatch(X, **given, num_worst_tokens=-1)),
+            (ValueError, "expert_alignment is 0; ", lambda: buffer.dispatch(X, **given, expert_alignment=0)),
+            (TypeError, "previous_event is 5; .*EventOverlap", lambda: buffer.dispatch(X, **given, previous_event=5)),
+            (ValueError, r"x has strides \[1, 3\]", lambda: buffer.dispatch(torch.ones((64, 3)).t(), **given)),
+            (TypeError, "bias is 3; ", lambda: buffer.combine(rows, handle, bias=3)),  # type: ignore[arg-type]
+            (TypeError, "bias has 3 elements; ", lambda: buffer.combine(rows, handle, bias=[X, X, X])),
+            (TypeError, "bias is 3; ", lambda: buffer.combine(rows, handle, bias=(X, 3))),  # type: ignore[arg-type]
             (TypeError, "config is 24; .*deep_ep.Config", lambda: buffer.dispatch(X, **given, config=24)),
             (TypeError, "config is 24", lambda: buffer.combine(rows, handle, config=24)),  # type: ignore[arg-type]
             (TypeError, "x is None", lambda: buffer.combine(None, handle)),  # type: ignore[arg-type]
@@ -93,7 +105,22 @@ def test_what_is_no_tensor_is_named_by_an_elastic_buffer() -> None:
     def body(group: Any, rank: int, ranks: int) -> None:
         buffer = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=4)
         found, _, _, handle, _ = buffer.dispatch(X, IDS, num_experts=4)
+        rows, _, _, expanded, _ = buffer.dispatch(X, IDS, num_experts=4, do_expand=True)
+        stats = torch.zeros(3, dtype=torch.int32)
         refused([
+            (ValueError, "do_zero_padding is given without do_expand",
+             lambda: buffer.dispatch(X, IDS, num_experts=4, do_zero_padding=True)),
+            (ValueError, r"cumulative_local_expert_recv_stats is torch.int32 \[3\]",
+             lambda: buffer.dispatch(X, IDS, num_experts=4, cumulative_local_expert_recv_stats=stats)),
+            (ValueError, "num_sms is -2; ", lambda: buffer.dispatch(X, IDS, num_experts=4, num_sms=-2)),
+            (ValueError, "num_max_tokens_per_rank is -4; ",
+             lambda: buffer.dispatch(X, IDS, num_experts=4, num_max_tokens_per_rank=-4)),
+            (TypeError, "bias is 3; ", lambda: buffer.combine(found, handle, bias=3)),  # type: ignore[arg-type]
+            (TypeError, "topk_weights is 3; ", lambda: buffer.combine(found, handle, 3)),  # type: ignore[arg-type]
+            (ValueError, r"topk_weights .* \[rows, K\]", lambda: buffer.combine(found, handle, torch.ones(3))),
+            (ValueError, r"topk_weights .* rows \[3, 2\]", lambda: buffer.combine(found, handle, torch.ones((3, 1)))),
+            (ValueError, r"topk_weights .* \[rows\]", lambda: buffer.combine(rows, expanded, torch.ones((5, 2)))),
+            (ValueError, r"topk_weights .* rows \[5\]", lambda: buffer.combine(rows, expanded, torch.ones(4))),
             (TypeError, "x is None", lambda: buffer.dispatch(None, IDS, num_experts=4)),
             (TypeError, "topk_idx is 7", lambda: buffer.dispatch(X, 7, num_experts=4)),  # type: ignore[arg-type]
             (ValueError, "topk_idx has shape", lambda: buffer.dispatch(X, IDS.flatten(), num_experts=4)),

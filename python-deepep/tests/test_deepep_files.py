@@ -12,14 +12,17 @@ import ast
 import importlib
 import importlib.util
 import io
+import operator
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -152,3 +155,37 @@ def test_what_its_files_import_is_there(folder: pathlib.Path) -> None:
                     assert hasattr(deep_ep, node.attr), node.attr
                     looked_at.add(node.attr)
     assert {"ElasticBuffer", "Buffer", "get_unbalanced_scores", "bench_kineto", "get_rdma_gbs"} <= looked_at
+
+
+def public_names(tree: ast.Module) -> Iterator[str]:
+    """Functions, classes and methods of a file that have no underscore before them."""
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        for inner in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(inner, ast.FunctionDef) and not inner.name.startswith("_"):
+                yield f"{node.name}.{inner.name}"  # type: ignore[attr-defined]
+
+
+def compiled_names(text: str) -> Iterator[str]:
+    """What a C++ file binds."""
+    owner = ""
+    for kind, name in re.findall(r'(class_<[\w:]+>\(m|m\.def|m\.attr|^\s+\.def)\W+"(\w+)"', text, re.MULTILINE):
+        owner = name if kind.startswith("class_") else owner
+        yield f"{owner}.{name}" if kind.strip() == ".def" else name
+
+
+def test_what_its_sources_have_by_a_public_name_is_there(folder: pathlib.Path) -> None:
+    """As far as they are there: a folder may have the tests alone."""
+    missing = []
+    for version in COMMITS:
+        named = [(".".join(file.relative_to(folder / version).with_suffix("").parts).removesuffix(".__init__"), name)
+                 for file in (folder / version / "deep_ep").rglob("*.py") for name in public_names(ast.parse(file.read_text()))]
+        named += [("deep_ep._C", name) for file in (folder / version / "csrc").rglob("*.[ch]pp")
+                  for name in compiled_names(file.read_text())]
+        for module, name in named:
+            try:
+                operator.attrgetter(name)(importlib.import_module(module))
+            except (ImportError, AttributeError):
+                missing.append(f"{module}.{name}")
+    assert set(missing) <= {"deep_ep.utils.comm.NCCLCommHandle.get"}

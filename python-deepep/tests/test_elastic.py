@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import deep_ep
+import ferry
 from launch import on_processes, on_threads
 from oracle import Case, encoded
 
@@ -142,6 +143,10 @@ def round_trip(buffer: deep_ep.ElasticBuffer, case: Case, sent: list[Any], align
         assert torch.equal(found_ids[:came], case.local_ids(rank)) and bool((found_ids[came:] == -1).all())
         assert torch.equal(found_weights[:came], case.weights_of_rows(rank))
         assert found_ids.shape[0] == (came if do_cpu_sync else most * case.ranks)
+    most_rows = most * case.ranks * min(case.top_k, case.local) + (alignment - 1) * case.local
+    expanded = sum(expected_list) if do_cpu_sync else aligned(most_rows, alignment)
+    assert handle.num_expanded_tokens == expanded
+    assert not do_expand or parts_of(found)[0].shape[0] == expanded  # a multiple, which grouped matmuls want
 
     other = [case.inputs(source)[2] + 1 for source in range(case.ranks)]
     for new in (None, other[rank]):
@@ -239,6 +244,73 @@ def test_one_exchange_has_the_dispatches_and_the_combines(allow_multiple_reducti
     on_threads(2, body)
 
 
+def slots(group: Any, rank: int, ranks: int) -> None:
+    """Experts at multiples of the most rows that one can have, and a combine of as many rows as so many slots have."""
+    case, most = Case(ranks, seed=1), 128 // ranks
+    buffer = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=most)
+    x, ids, _ = case.inputs(rank)
+    for do_cpu_sync in (False, True):
+        found, _, _, handle, _ = buffer.dispatch(x, ids, num_experts=case.experts, do_expand=True, do_cpu_sync=do_cpu_sync,
+                                                 expert_alignment=ranks * most)
+        check_expanded(case, rank, found, None, [case.inputs(source)[0] for source in range(ranks)], handle, most)
+        y = torch.zeros((case.local * ranks * most, case.hidden), dtype=torch.bfloat16)
+        assert found.shape[0] % (ranks * most) == 0 and (do_cpu_sync or found.shape[0] > y.shape[0])
+        rows = min(found.shape[0], y.shape[0])
+        y[:rows] = rows_for_combine(case, rank, found, handle.expert_alignment, True)[:rows]
+        assert same(buffer.combine(y, handle)[0], expected_sums(case, rank, [], True))
+    with pytest.raises(ValueError, match="x has shape"):
+        buffer.combine(y[:1], handle)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_experts_at_slots_of_the_most_rows(ranks: int) -> None:
+    on_threads(ranks, slots)
+
+
+def test_rows_by_source_have_one_exchange_for_all_alignments() -> None:
+    """Only the numbers that the host and the handle say depend on it."""
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer, case = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=20), Case(ranks)
+        x, ids, _ = case.inputs(rank)
+        for alignment in (1, 16, 3):
+            found, _, _, handle, _ = buffer.dispatch(x, ids, num_experts=case.experts, expert_alignment=alignment)
+            received = [aligned(count, alignment) for count in case.received(rank)]
+            assert handle.expert_alignment == alignment and handle.num_recv_tokens_per_expert_list == received
+            check_plain(case, rank, found, [case.inputs(source)[0] for source in range(ranks)], handle, 20)
+            buffer.combine(found, handle)
+        assert [len(family._made) for family in buffer._families.values()] == [1]
+        for alignment, do_expand, match in ((0, False, "it must be 1 or more"), (-8, True, "it must be 1 or more"),
+                                            (2, True, "1, 4, 8, 16, 32, 64 or 128"), (256, True, "1, 4, 8")):
+            with pytest.raises(ValueError, match=f"expert_alignment is {alignment}; .*{match}"):
+                buffer.dispatch(x, ids, num_experts=case.experts, expert_alignment=alignment, do_expand=do_expand)
+
+    on_threads(2, body)
+
+
+def test_the_number_of_multiprocessors_that_a_handle_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An automatic dispatch has a combine that is automatic, too."""
+    taken: list[Any] = []
+    combine = ferry.Exchange.combine
+
+    def watched(self: Any, **given: Any) -> Any:
+        taken.append(given["max_blocks"])
+        return combine(self, **given)
+
+    monkeypatch.setattr(ferry.Exchange, "combine", watched)
+
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=20)
+        x, ids, _ = Case(ranks).inputs(rank)
+        automatic, chosen = (buffer.dispatch(x, ids, num_experts=12, num_sms=sms)[3] for sms in (0, 10))
+        assert automatic.num_sms == buffer.get_theoretical_num_sms(12, 3) and chosen.num_sms == 10
+        rows = torch.zeros((automatic.num_recv_tokens, 256), dtype=torch.bfloat16)
+        for handle, sms, blocks in ((automatic, 0, 0), (automatic, 6, 6), (chosen, 0, 10), (chosen, 8, 8)):
+            buffer.combine(rows, handle, num_sms=sms)
+            assert taken.pop() == blocks
+
+    on_threads(1, body)
+
+
 @pytest.mark.parametrize("do_expand", [True, False])
 def test_ranks_are_added_by_the_last_k_that_names_them(do_expand: bool) -> None:
     """1 beside 2^30 is lost, so a sum says what was added when."""
@@ -292,6 +364,10 @@ def test_what_is_refused() -> None:
         for match, call in {
                 "topk_idx, do_cpu_sync or another do_expand": lambda: buffer.dispatch(x, ids, handle=handle),
                 "another do_expand than False": lambda: buffer.dispatch(x, handle=handle, do_expand=True),
+                "num_experts is 4; .* had 2": lambda: buffer.dispatch(x, handle=handle, num_experts=4),
+                "num_max_tokens_per_rank is 8; .* had 4": lambda: buffer.dispatch(x, handle=handle,
+                                                                                  num_max_tokens_per_rank=8),
+                "expert_alignment is 8; .* had 1": lambda: buffer.dispatch(x, handle=handle, expert_alignment=8),
                 "x has shape": lambda: buffer.combine(found[:1], handle)}.items():
             with pytest.raises(ValueError, match=match):
                 call()

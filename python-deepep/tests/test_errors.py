@@ -263,6 +263,9 @@ def test_events() -> None:
         assert kept.extra_tensors is not None
     assert kept.event is None and kept.extra_tensors is None
     deep_ep.EventOverlap().current_stream_wait()
+    event.register_hook_after_wait(lambda: None)
+    with pytest.raises(RuntimeError, match="register_hook_after_wait was called twice"):
+        event.register_hook_after_wait(lambda: None)
 
 
 def test_without_tokens_and_under_inference_mode() -> None:

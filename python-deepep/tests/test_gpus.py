@@ -168,9 +168,35 @@ def elastic(world: ferry.World, *_: Any, do_expand: bool) -> None:
         torch.testing.assert_close(sums.float(), given.float() * times, rtol=2**-7, atol=1e-6)
 
 
+def words_of(case: Case, rank: int) -> torch.Tensor:
+    made = torch.Generator().manual_seed(7 * case.seed + rank)
+    return torch.randint(-(1 << 31), 1 << 31, (case.tokens, 4), generator=made).to(torch.int32)
+
+
+def mxfp8(world: ferry.World, *_: Any) -> None:
+    """Codes with a word for each 128 columns; of some the bits are a float32's that is no number."""
+    buffer, inputs = deep_ep.ElasticBuffer(world, num_max_tokens_per_rank=20), Inputs(world)
+    experts, codes = inputs.case(0).experts, inputs.x.view(torch.float8_e4m3fn)
+    words = words_of(inputs.case(0), world.rank).to(world.device)
+
+    def step() -> list[torch.Tensor]:
+        (rows, scales), _, _, _, _ = buffer.dispatch((codes, words), inputs.ids, num_experts=experts, do_cpu_sync=False)
+        return [rows.view(torch.uint8), scales]
+
+    again = repeated(world, step)
+    for seed in (1, 2, 1):
+        case = inputs.take(seed)
+        words.copy_(words_of(case, world.rank))
+        rows, scales = again()
+        came, ranks = len(case.rows(world.rank)), range(world.size)
+        assert torch.equal(rows[:came], case.of_rows(world.rank, [case.inputs(one)[0].view(torch.uint8) for one in ranks]))
+        assert torch.equal(scales[:came], case.of_rows(world.rank, [words_of(case, one) for one in ranks]))
+
+
 BODIES = [functools.partial(normal, is_async=is_async) for is_async in (False, True)]
 BODIES += [functools.partial(low_latency, halved=halved) for halved in (False, True)]
 BODIES += [functools.partial(elastic, do_expand=do_expand) for do_expand in (False, True)] + [functools.partial(bad_ids), functools.partial(graphs)]
+BODIES += [functools.partial(mxfp8)]
 EACH = pytest.mark.parametrize("body", BODIES, ids=lambda body: "-".join((body.func.__name__, *map(str, body.keywords.values()))))
 
 

@@ -1,4 +1,4 @@
-"""deep_ep.utils.{math, gate, envs, testing}: what programs that measure and test take from DeepEP."""
+"""deep_ep.utils.{math, gate, envs, testing, semantic}: what programs that measure and test take from DeepEP."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from deep_ep.utils import envs, gate, testing
+from deep_ep.utils import envs, gate, semantic, testing
 from deep_ep.utils import math as numbers
 from oracle import decoded, encoded, packed
 
@@ -230,3 +231,54 @@ def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
         say("shown")
     said = capfd.readouterr()
     assert "hidden" not in said.out + said.err and said.out.count("shown") == 2 and said.err == "shown"
+
+
+@pytest.mark.parametrize("ratio", [1.0, 2.0])
+def test_dealt_ranks_and_experts(ratio: float) -> None:
+    counts = gate.generate_rank_count(512, 32, 4, 6, ratio)
+    assert counts.shape == (512, 4) and counts.dtype == torch.int32 and bool((counts.sum(1) == 6).all())
+    tokens = (counts > 0).sum(0)
+    assert abs(float(tokens[0]) - ratio * float(tokens[1:].float().mean())) <= ratio
+    ids = gate.generate_topk_idx(counts, 512, 32, 4, 6)
+    assert ids.shape == (512, 6) and ids.dtype == torch.int64
+    assert all(len(set(token)) == 6 for token in ids.tolist())
+    assert torch.equal(torch.nn.functional.one_hot(ids // 8, 4).sum(1), counts)
+    assert len({tuple(sorted(token)) for token in ids[:64].tolist()}) > 16  # by chance
+
+
+def test_values_that_may_be_left_out() -> None:
+    assert [semantic.value_or(given, 3) for given in (None, 0, 4)] == [3, 0, 4]
+
+
+def test_methods_that_remember() -> None:
+    calls = []
+
+    class Owner:
+        @semantic.weak_lru(maxsize=2)
+        def method(self, number: int, *, step: int = 1) -> int:
+            """Counts."""
+            calls.append((number, step))
+            return number + step
+
+    one, other = Owner(), Owner()
+    assert [one.method(1), one.method(1), other.method(1), one.method(1, step=2), one.method(1, step=2)] == [2, 2, 2, 3, 3]
+    assert calls == [(1, 1), (1, 1), (1, 2)] and Owner.method.__doc__ == "Counts."
+    one.method(5)
+    one.method(1)  # the third of two
+    assert len(calls) == 5
+    gone = weakref.ref(one)
+    del one
+    assert gone() is None
+
+
+def test_whether_torch_fills_new_memory() -> None:
+    envs.check_torch_deterministic()
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(AssertionError, match="fill_uninitialized_memory = False"):
+            envs.check_torch_deterministic()
+        torch.utils.deterministic.fill_uninitialized_memory = False
+        envs.check_torch_deterministic()
+    finally:
+        torch.utils.deterministic.fill_uninitialized_memory = True
+        torch.use_deterministic_algorithms(False)

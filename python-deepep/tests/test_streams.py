@@ -75,6 +75,21 @@ def test_calls_wait_within_their_capture(monkeypatch: pytest.MonkeyPatch) -> Non
     assert gpu.current.waits == ["comm"], "the eager call before the captures"
 
 
+def test_a_call_waits_for_what_fills_its_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch fills new memory it does so in the caller's stream, which the call else would not wait for."""
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    for fills, waits in ((False, []), (True, ["compute"])):
+        gpu = Gpu(monkeypatch)
+        monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: fills)  # noqa: B023
+        with gpu.streams.call() as call:  # in the caller's stream
+            call.empty((1,), torch.uint8)
+        assert gpu.current.waits == gpu.comm.waits == []
+        with gpu.streams.call(async_finish=True) as call:
+            gpu.comm.waits.clear()
+            call.empty((1,), torch.uint8)
+        assert gpu.comm.waits == waits
+
+
 def test_an_error_at_the_beginning_leaves_the_streams_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu(monkeypatch)
 

@@ -13,11 +13,12 @@ import torch.distributed as dist
 
 from .._arguments import refused
 from .._ranks import chosen_device, get_logical_domain_size, get_physical_domain_size, has_gpu_tensors
+from .._streams import torch_fills_memory
 from . import check_nvlink_connections
 
-__all__ = ["check_fast_rdma_atomic_support", "check_nvlink_connections", "dist_print", "get_global_seed",
-           "get_local_seed", "get_logical_domain_size", "get_nvlink_gbs", "get_physical_domain_size", "get_rdma_gbs",
-           "init_dist", "init_seed"]
+__all__ = ["check_fast_rdma_atomic_support", "check_nvlink_connections", "check_torch_deterministic", "dist_print",
+           "get_global_seed", "get_local_seed", "get_logical_domain_size", "get_nvlink_gbs", "get_physical_domain_size",
+           "get_rdma_gbs", "init_dist", "init_seed"]
 
 _local_rank = 0
 _global_seed = _local_seed = 0
@@ -75,6 +76,13 @@ def dist_print(s: str = "", once_in_node: bool = False) -> None:
     if _local_rank == 0 or not once_in_node:
         print(s, flush=True)
     dist.barrier()
+
+
+def check_torch_deterministic() -> None:
+    """Raises AssertionError where torch fills new memory, by kernels of its own. Buffers wait for
+    them, so here nothing depends on it."""
+    if torch_fills_memory():
+        raise AssertionError("torch fills new memory; set torch.utils.deterministic.fill_uninitialized_memory = False")
 
 
 @functools.lru_cache

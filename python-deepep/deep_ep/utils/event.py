@@ -31,22 +31,24 @@ class EventOverlap:
     def __init__(self, event: EventHandle | None = None, extra_tensors: Sequence[Any] | None = None) -> None:
         self.event = event
         self.extra_tensors = extra_tensors
-        self._after_wait: list[Callable[[], Any]] = []
+        self.hook_after_wait: Callable[[], Any] | None = None
         self._releases = False
 
     def current_stream_wait(self, release_handle: bool = False) -> None:
         """The current stream waits for the event. `release_handle`: lets go of the event and its tensors, too."""
         if self.event is not None:
             self.event.current_stream_wait()
-        hooks, self._after_wait = self._after_wait, []
-        for hook in hooks:
+        hook, self.hook_after_wait = self.hook_after_wait, None
+        if hook is not None:
             hook()
         if release_handle:
             self.event = self.extra_tensors = None
 
-    def register_hook_after_wait(self, hook: Callable[[], Any]) -> None:
-        """`hook` runs once, behind the next current_stream_wait."""
-        self._after_wait.append(hook)
+    def register_hook_after_wait(self, hook_after_wait: Callable[[], Any]) -> None:
+        """It runs once, behind the next current_stream_wait."""
+        if self.hook_after_wait is not None:
+            raise RuntimeError("register_hook_after_wait was called twice; an event has one hook at a time: wait first")
+        self.hook_after_wait = hook_after_wait
 
     def __call__(self, release_handle: bool = False) -> EventOverlap:
         """For `with event(release_handle=True):`."""

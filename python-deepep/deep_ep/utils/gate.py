@@ -65,6 +65,22 @@ def get_precise_unbalanced_scores(num_tokens: int, num_experts: int, num_ranks: 
     return (scores + is_dealt[:, :, None] * (1 + first)).flatten(1)
 
 
+def generate_rank_count(num_tokens: int, num_experts: int, num_ranks: int, num_topk: int, ratio: float) -> torch.Tensor:
+    """int32 [tokens, ranks]: how many experts of each rank the tokens of get_precise_unbalanced_scores name."""
+    scores = get_precise_unbalanced_scores(num_tokens, num_experts, num_ranks, num_topk, ratio)
+    of_rank = scores.topk(num_topk, dim=1).indices // (num_experts // num_ranks)
+    counts = torch.zeros((num_tokens, num_ranks), dtype=torch.int32, device=scores.device)
+    return counts.scatter_add_(1, of_rank, torch.ones_like(of_rank, dtype=torch.int32))
+
+
+def generate_topk_idx(rank_count: torch.Tensor, num_tokens: int, num_experts: int, num_ranks: int,
+                      num_topk: int) -> torch.Tensor:
+    """int64 [tokens, K]: as many experts of each rank by chance as rank_count says, K for a token."""
+    local = num_experts // num_ranks
+    order = torch.rand((num_tokens, num_ranks, local), dtype=torch.float32, device=rank_count.device).argsort(2).argsort(2)
+    return (order < rank_count[:, :, None]).flatten(1).nonzero()[:, 1].view(num_tokens, num_topk)
+
+
 def _dealt_ranks(tokens: int, experts: int, ranks: int, top_k: int, ratio: float, device: str) -> torch.Tensor:
     """bool [tokens, ranks]: so many ranks for a token as a router in balance finds, if the ratio leaves it."""
     local = experts // ranks
