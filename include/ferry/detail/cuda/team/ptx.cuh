@@ -30,6 +30,16 @@ __device__ inline bool team_all(int barrier, int threads, bool value) {
   return result != 0;
 }
 
+// A vote of a warp that its lanes leave together. They may arrive apart: a lane that polls lets those that wait for it
+// run ahead, and a barrier of the warp does not join them again. All that follows would run once for each part. Because
+// of .aligned the compiler joins the lanes before movmatrix, which transposes a matrix of two halves of a word of each
+// lane: here all halves are the same, so nothing changes.
+__device__ inline bool warp_all(bool value) {
+  std::uint32_t word = __all_sync(0xFFFFFFFFu, value) != 0 ? 0xFFFFFFFFu : 0u;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(word) : : "memory");
+  return word != 0;
+}
+
 // Prefetches a cache line of this device's memory into the L2 cache.
 __device__ inline void prefetch_to_l2(const std::byte* address) {
   asm volatile("prefetch.global.L2 [%0];" : : "l"(address));

@@ -49,11 +49,11 @@ class SyncedTeam {
     else
       ptx::team_sync(barrier_, threads_);
   }
-  // All threads get the same answer. It is also a barrier. Lanes of a warp may arrive diverged.
+  // All threads get the same answer. It is also a barrier. Lanes of a warp may arrive diverged, and leave together.
   __device__ bool all(bool value) const {
     __syncwarp();
     if (threads_ != kWidth) return ptx::team_all(barrier_, threads_, value);
-    return __all_sync(kAllLanes, value) != 0;
+    return ptx::warp_all(value);
   }
   __device__ bool any(bool value) const { return !all(!value); }
 

@@ -14,6 +14,7 @@ inline void team_sync(int barrier, int threads) { emulated::sync(barrier, thread
 inline bool team_all(int barrier, int threads, bool value) {
   return emulated::sync(barrier, threads, value, "team_all");
 }
+inline bool warp_all(bool value) { return __all_sync(0xFFFFFFFFu, value) != 0; }
 
 inline void prefetch_to_l2(const std::byte*) {}
 inline void prefetch_to_l1(const std::byte*) {}
