@@ -23,9 +23,11 @@ FERRY_HD void write_row_metadata(const Plan& plan, const G& g, const O& ops, Fix
   }
   for (int group = share.index; group < groups; group += share.count) {
     const std::uint32_t first = starts.group[group];
+    const std::uint32_t end = starts.group[group + 1];  // once: the compiler cannot know that the stores leave it be
     const std::uint32_t filled_end = first + starts.filled[group];
-    for (std::uint32_t row = filled_end + static_cast<std::uint32_t>(g.thread());
-         out.src_info != nullptr && row < starts.group[group + 1]; row += static_cast<std::uint32_t>(g.size())) {
+    const std::uint32_t marked_end = out.src_info != nullptr ? end : filled_end;
+    for (std::uint32_t row = filled_end + static_cast<std::uint32_t>(g.thread()); row < marked_end;
+         row += static_cast<std::uint32_t>(g.size())) {
       out.src_info[2 * static_cast<std::size_t>(row)] = -1;
       out.src_info[2 * static_cast<std::size_t>(row) + 1] = -1;
     }
@@ -34,7 +36,7 @@ FERRY_HD void write_row_metadata(const Plan& plan, const G& g, const O& ops, Fix
       ops.zero_scale_tail(g, out.scales, first, filled_end, starts.tiles[group]);
       continue;
     }
-    for (std::uint32_t row = filled_end; row < starts.group[group + 1]; ++row)
+    for (std::uint32_t row = filled_end; row < end; ++row)
       ops.zero_scales(g, out.scales, ScaleRow{row, first, starts.tiles[group]});
   }
 }

@@ -21,6 +21,7 @@ struct CombineMemory {
   PeerCounts bytes_sent;
   int queue_slots[kMostTeams][2];
   RoundStart round;
+  std::uint32_t rows_laid_out;         // of the first block
   std::uint32_t words[kThreads / 32];  // of each warp, for its ops
 };
 inline constexpr std::size_t kCombineSharedBytes = HeapMap::whole_lines(sizeof(CombineMemory));
@@ -30,36 +31,38 @@ __device__ inline FixedShare sending_teams(const CombineParams& p) {
   return teams_of(p.roles.send_team_threads, {static_cast<int>(blockIdx.x), p.roles.senders});
 }
 
-// `pipeline`: the block's memory for rows in flight; null where there is none.
+__device__ inline bool block_sends(const CombineParams& p) {
+  return p.sends && static_cast<int>(blockIdx.x) < p.roles.senders;
+}
+__device__ inline bool block_receives(const CombineParams& p) {
+  return p.receives && static_cast<int>(blockIdx.x) >= p.roles.first_receiver;
+}
+
+// `teams`: the sending teams. `pipeline`: the block's memory for rows in flight; null where there is none.
 template <class Ops, DeviceFabric F, bool kIsKept>
-__device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, const ArrivedStart<kIsKept>& start,
+__device__ void combine_share(const CombineParams& p, F& fabric, FixedShare teams, const ArrivedStart<kIsKept>& start,
                               CombineMemory& memory, std::byte* pipeline) {
-  const int block = static_cast<int>(blockIdx.x);
-  const int blocks = static_cast<int>(gridDim.x);
-  const bool sends = p.sends && block < p.roles.senders;
-  const bool receives = p.receives && block >= p.roles.first_receiver;
+  const Epoch epoch = memory.round.epoch;
+  const bool receives = block_receives(p);
   CombineScratch& scratch = memory.scratch[threadIdx.x / 32];
-  const FixedShare among = {block - p.roles.first_receiver, blocks - p.roles.first_receiver};
-  const WarpwiseTeam receivers(p.roles.receive_team_threads, receives ? among.index : 0, pipeline);
-  const FixedShare teams = teams_of(receivers.size(), among);
-  const FixedShare share = receives && teams.index < teams.count ? teams : FixedShare{p.num_tokens, 1};  // or no token
-  ResultReceiver<F, kIsKept, Ops> receiver(p, fabric, receivers, memory.round.routing, epoch, share, scratch);
-  if (sends) {
+  ResultReceiver<F, kIsKept, Ops> receiver(p, fabric, epoch, scratch);
+  if (receives) receiver.begin(memory.round.routing, pipeline);
+  if (block_sends(p)) {
     const SyncedTeam team(p.roles.send_team_threads, pipeline);
     begin_step(p.step_times, KernelStep::send, SyncedTeam::of_block());
     ResultSender<F, kIsKept, Ops> sender(p, fabric, team, epoch, Ops::of_block(memory.words), scratch.rows,
                                          {memory.bytes_sent, team.team(), p.stats.bytes});
-    sender.send(sending_teams(p), start, memory.queue_slots[team.team()], [&] { receiver.receive_if_there(); });
+    sender.send(teams, start, memory.queue_slots[team.team()], [&] { receiver.receive_if_there(); });
     if (!p.receives) fabric.complete_puts(team);  // I8: combine_async, whose round may be given up
     end_step(p.step_times, KernelStep::send, team);
   }
-  if (receives) begin_step(p.step_times, KernelStep::sum, SyncedTeam::of_block());
+  if (!receives) return;
+  begin_step(p.step_times, KernelStep::sum, SyncedTeam::of_block());
   receiver.receive_rest();
 }
 
 // I18: rows beyond those that the caller gave are not read (CombineArgs::row). The next call throws.
-__device__ inline void report_few_rows(const CombineParams& p) {
-  const std::uint32_t laid_out = p.arrived.starts.group[p.plan.groups()];
+__device__ inline void report_few_rows(const CombineParams& p, std::uint32_t laid_out) {
   if (laid_out <= p.in.num_rows) return;
   p.links.record->rows_given = p.in.num_rows;
   p.links.record->rows_laid_out = laid_out;
@@ -77,22 +80,25 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   clear_counts<typename F::Reach>(all, p.plan, shared.bytes_sent);
   ptx::await_earlier_kernels();
   DeviceState& state = *p.links.state;
+  const bool concludes = blockIdx.x == 0 && all.thread() == 0;
   const RoundStart seen = read_combine<kIsKept>(all, state, p.dispatch_call);
-  const ArrivedStart<kIsKept> start(p, sending_teams(p).index);
+  const std::uint32_t laid_out = concludes && p.sends ? p.arrived.starts.group[p.plan.groups()] : 0;
+  const FixedShare teams = sending_teams(p);
+  const ArrivedStart<kIsKept> start(p, teams.index);
+  if (concludes) shared.rows_laid_out = laid_out;
   const RoundStart round = broadcast_round(all, seen, shared.round);
   if (round.broken) return tell_of_other_dispatch<F>(p.links, Operation::combine, p.dispatch_call);
   F fabric(p.links, p.plan, p.plan.map.result_bytes());
   if (p.roles.in_place) fabric.make_in_place();
   std::byte* const rest = memory + kCombineSharedBytes;
-  fabric.use_buffers(rest, SyncedTeam(p.roles.send_team_threads));
-  combine_share<Ops>(p, fabric, round.epoch, start, shared, Ops::kIsPipelined ? rest : nullptr);
+  if (F::kHasRemoteRanks || !p.roles.in_place) fabric.use_buffers(rest, SyncedTeam(p.roles.send_team_threads));
+  combine_share<Ops>(p, fabric, teams, start, shared, Ops::kIsPipelined ? rest : nullptr);
   if (!p.roles.triggers_late) ptx::let_next_kernel_launch();
   all.sync();
-  if (p.receives && static_cast<int>(blockIdx.x) >= p.roles.first_receiver)
-    end_step(p.step_times, KernelStep::sum, all);
-  add_counts<typename F::Reach>(all, p.plan, shared.bytes_sent, p.stats.bytes);
-  if (blockIdx.x != 0 || all.thread() != 0) return;
-  if (p.sends) report_few_rows(p);
+  if (block_receives(p)) end_step(p.step_times, KernelStep::sum, all);
+  if (block_sends(p)) add_counts<typename F::Reach>(all, p.plan, shared.bytes_sent, p.stats.bytes);
+  if (!concludes) return;
+  if (p.sends) report_few_rows(p, shared.rows_laid_out);
   if (p.receives) fetch_add_relaxed(state.combines, std::uint64_t{1});
 }
 

@@ -46,11 +46,26 @@ __device__ inline void leave_out_masked(const WarpwiseTeam& g, const Plan& plan,
 template <DeviceFabric F, bool kIsKept, class Ops>
 class ResultReceiver {
  public:
-  // `block`: this team's share of the tokens; `scratch`: this warp's.
-  __device__ ResultReceiver(const CombineParams& p, F& fabric, const WarpwiseTeam& g, Epoch routing, Epoch epoch,
-                            FixedShare block, CombineScratch& scratch)
-      : p_(p), fabric_(fabric), g_(g), epoch_(epoch), token_(block.index), step_(block.count), scratch_(scratch) {
-    if (g.lane() == 0) scratch.own = p.own != nullptr ? p.own : table_of(p.plan, fabric, routing, p.plan.rank);
+  // It has no token until it begins. `scratch`: this warp's.
+  __device__ ResultReceiver(const CombineParams& p, F& fabric, Epoch epoch, CombineScratch& scratch)
+      : p_(p),
+        fabric_(fabric),
+        g_(WarpwiseTeam::kWidth, 0),
+        epoch_(epoch),
+        token_(p.num_tokens),
+        step_(1),
+        scratch_(scratch) {}
+
+  // For a block that receives: takes this team's share of the tokens. Blocks that only send run none of this.
+  __device__ void begin(Epoch routing, std::byte* pipeline) {
+    const FixedShare block = {static_cast<int>(blockIdx.x) - p_.roles.first_receiver,
+                              static_cast<int>(gridDim.x) - p_.roles.first_receiver};
+    g_ = WarpwiseTeam(p_.roles.receive_team_threads, block.index, pipeline);
+    const FixedShare teams = teams_of(g_.size(), block);
+    if (teams.index >= teams.count) return;  // of a block that is left over
+    token_ = teams.index;
+    step_ = teams.count;
+    if (g_.lane() == 0) scratch_.own = p_.own != nullptr ? p_.own : table_of(p_.plan, fabric_, routing, p_.plan.rank);
     __syncwarp();
   }
 

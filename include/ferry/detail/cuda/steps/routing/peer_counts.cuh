@@ -66,8 +66,9 @@ __device__ int num_counted(const Plan& plan) {
 // A barrier must follow.
 template <RankReach Reach>
 __device__ void clear_counts(const SyncedTeam& all, const Plan& plan, PeerCounts& counts) {
-  for (int i = all.thread(); i < kMostTeams * num_counted<Reach>(plan); i += all.size())
-    counts[i % kMostTeams][i / kMostTeams] = 0;
+  const auto words = static_cast<unsigned>(kMostTeams * num_counted<Reach>(plan));
+#pragma unroll 1
+  for (unsigned i = all.thread(); i < words; i += all.size()) counts[i % kMostTeams][i / kMostTeams] = 0;
 }
 
 // Adds the counts of all teams to those of the exchange.
