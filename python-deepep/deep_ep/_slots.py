@@ -15,14 +15,21 @@ class Slots:
     def __init__(self, counts: torch.Tensor, alignment: int) -> None:
         taken = (counts + (alignment - 1)) // alignment * alignment
         self._counts, self._ends, self._close_ends = counts, taken.cumsum(0), counts.cumsum(0)
-        self.starts = (self._ends - taken).to(torch.int32)
+        self._starts = (self._ends - taken).to(torch.int32)
         self._close_starts = self._close_ends - counts
+
+    @property
+    def starts(self) -> torch.Tensor:
+        """Where each expert's rows begin."""
+        self._keep()
+        return self._starts
 
     def lay_out(self, given: torch.Tensor, to: torch.Tensor, clears: bool) -> None:
         """Fills rows of the caller from rows close together. `clears`: what is padding becomes 0."""
+        self._keep()
         rows = torch.arange(to.shape[0], device=to.device)
         expert = _group_of(rows, self._ends)
-        inside = rows - self.starts[expert]
+        inside = rows - self._starts[expert]
         if given.shape[0] > 0:
             to.copy_(given[(self._close_starts[expert] + inside).clamp(max=given.shape[0] - 1)])
         if clears:
@@ -38,8 +45,15 @@ class Slots:
 
     def places(self, close: torch.Tensor) -> torch.Tensor:
         """Where the caller has the rows with these numbers."""
+        self._keep()
         expert = _group_of(close, self._close_ends)
-        return close - self._close_starts[expert] + self.starts[expert]
+        return close - self._close_starts[expert] + self._starts[expert]
+
+    def _keep(self) -> None:
+        """The current stream may be another one than the dispatch's, and read this when the handle is gone."""
+        if self._counts.is_cuda:
+            for tensor in (self._counts, self._ends, self._close_ends, self._starts, self._close_starts):
+                tensor.record_stream(torch.cuda.current_stream())
 
 
 def _group_of(rows: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
