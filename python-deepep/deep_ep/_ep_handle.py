@@ -10,6 +10,7 @@ import torch
 from ._arguments import require_tensor, told
 from ._config import rounded_up
 from ._handles import Routing, refuse_to_pickle
+from ._slots import Slots
 
 
 class EPHandle:
@@ -61,11 +62,23 @@ class EPHandle:
             if value is not None and value != getattr(self, name):
                 raise ValueError(f"{name} is {value}; the dispatch of this handle had {getattr(self, name)}: leave it out")
 
+    @functools.cached_property
+    def slots(self) -> Slots | None:
+        """None: expanded rows lie where Ferry puts them."""
+        is_native = not self.do_expand or self.expert_alignment == self.routing.family.alignment
+        return None if is_native else Slots(self._outputs["counts"], self.expert_alignment)
+
     @property
     def least_rows(self) -> int:
         """Rows that a combine must be given. Of expanded ones without do_cpu_sync only the device knows how many came:
-        callers may leave out room behind them, and Ferry refuses what is too few."""
-        return 0 if self.do_expand and not self._is_exact else self.routing.rows
+        callers may leave out room behind them. Ferry refuses what is too few, but not what is laid out anew for it: that
+        CPUs look at here, and GPUs do not."""
+        if not self.do_expand:
+            return self.routing.rows
+        if self._is_exact:
+            return self.num_expanded_tokens
+        is_known = self.slots is not None and self.topk_idx.device.type == "cpu"
+        return int(self.psum_num_recv_tokens_per_expert[-1]) if is_known else 0
 
     @property
     def row_topk_ids(self) -> torch.Tensor | None:
@@ -78,7 +91,7 @@ class EPHandle:
     @functools.cached_property
     def num_expanded_tokens(self) -> int:
         """Rows of all local experts, with their padding; where the host does not know them, room for any dispatch."""
-        if self.do_expand:
+        if self.do_expand and self.slots is None:
             return self.routing.rows
         if self._is_exact:
             return sum(self.num_recv_tokens_per_expert_list)
@@ -94,7 +107,8 @@ class EPHandle:
     def psum_num_recv_tokens_per_expert(self) -> torch.Tensor:
         counts = self._outputs["counts"]
         if self.do_expand:
-            return self._outputs["row_offsets"].view(torch.int32)[:-1] + counts
+            starts = self._outputs["row_offsets"].view(torch.int32)[:-1] if self.slots is None else self.slots.starts
+            return starts + counts
         step = self.expert_alignment
         return torch.cumsum((counts + (step - 1)) // step * step, 0, dtype=torch.int32)
 
@@ -111,7 +125,8 @@ class EPHandle:
         if self.do_expand:
             messages = self._outputs["messages"][:tokens]
             found[:, 0] = messages[:, 0] * most + messages[:, 1]
-            found[:, 2:] = messages[:, 2:]
+            rows = messages[:, 2:].contiguous()
+            found[:, 2:] = rows if self.slots is None else torch.where(rows < 0, -1, self.slots.places(rows))
         else:
             src_info = self._outputs["src_info"][:tokens]
             found[:, 0] = src_info[:, 1] * most + src_info[:, 0]

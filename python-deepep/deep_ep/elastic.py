@@ -20,6 +20,7 @@ from ._handles import Routing
 from ._normal import expert_list
 from ._ranks import Ranks, get_physical_domain_size
 from ._runtime import NOT_ABOUT_EXPERTS, WHY_NOT, ElasticRuntime
+from ._slots import ALIGNMENTS
 from ._streams import Call, Streams, is_capturing
 from .utils.event import EventHandle, EventOverlap
 
@@ -178,6 +179,8 @@ class ElasticBuffer:
                 left = EPHandle(step.routing, step.outputs, do_expand=do_expand, expert_alignment=alignment,
                                 num_sms=num_sms or _SMS, max_blocks=self._most_blocks(num_sms), topk_idx=kept,
                                 numbers=None if counts is None else expert_list(counts, alignment))
+            if left.slots is not None:
+                step.lay_out(left)
             replayed = () if old is None else (old.routing.data, old.topk_idx)
             event = call.event(*given, kind.tokens, kind.scales, topk_idx, topk_weights, *replayed, *extra.values())
         return step.found, step.outputs.get("row_topk_ids"), step.weights, left, event
@@ -227,8 +230,8 @@ class ElasticBuffer:
             raise ValueError(f"num_max_tokens_per_rank is {tokens}; give it to the buffer or to the dispatch")
         require_at_least(1, expert_alignment=alignment)
         order = "by_expert" if do_expand else "by_source"
-        if not do_expand:
-            alignment = 1  # where rows lie does not depend on it
+        if not do_expand or alignment not in ALIGNMENTS:
+            alignment = 1  # where rows lie does not depend on it, or they are laid out anew
         key = (experts, top_k, tokens, alignment, order)
         if key not in self._families:
             # Exact combines, of an exchange whose dispatches take weights.
@@ -250,6 +253,8 @@ class ElasticBuffer:
             raise ValueError(f"x has shape {list(x.shape)}; the dispatch of this handle has {old.least_rows} rows")
         family, hidden = routing.family, int(x.shape[1])
         sums = call.empty((routing.tokens, hidden), x.dtype)
+        if old.slots is not None:
+            x = old.slots.close_together(x.detach(), routing.rows)
         options: dict[str, Any] = {}
         given: dict[str, Any] = {"rows": x.detach(), "handle": routing.data, "bias": bias or None, "out": sums,
                                  "max_blocks": max_blocks}
@@ -266,6 +271,8 @@ class ElasticBuffer:
             weights = call.empty((routing.tokens, family.top_k), torch.float32)
             old.require_weights(topk_weights)
             plain = topk_weights.detach().to(torch.float32)
+            if old.slots is not None:
+                plain = old.slots.close_together(plain, routing.rows)
             if old.row_topk_ids is not None:  # only what the expert's own rank says counts
                 rows = old.row_topk_ids.shape[0]
                 plain = torch.where(old.row_topk_ids >= 0, plain[:rows], 0.0)
@@ -332,6 +339,17 @@ class _Dispatch:
             where = {**where, "overflow": "expected"}
         self._exchange.dispatch(**self._kind.inputs(), **where, **self._more, outputs={**self.outputs, **self._extra},
                                 zero_padding=self._zero_padding)
+
+    def lay_out(self, left: EPHandle) -> None:
+        """Rows where the handle says that they are."""
+        assert left.slots is not None
+        rows = left.num_expanded_tokens
+        self.found, wanted = self._kind.outputs(self._call, rows, self._side_by_side)
+        for name, to in wanted.items():
+            left.slots.lay_out(self.outputs[name], to, self._zero_padding or name == "row_scales")
+        if self.weights is not None:
+            close, self.weights = self.weights, self._call.empty((rows,), torch.float32)
+            left.slots.lay_out(close, self.weights, clears=True)
 
     def _make_outputs(self, rows: int, handle_bytes: int = 0) -> None:
         """With handle_bytes the dispatch leaves a handle."""

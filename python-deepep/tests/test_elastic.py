@@ -194,7 +194,7 @@ def a_step(group: Any, rank: int, ranks: int, allow_multiple_reduction: bool, se
     number = 0
     for is_fp8 in (False, True):
         sent = [encoded(case.inputs(source)[0]) if is_fp8 else case.inputs(source)[0] for source in range(ranks)]
-        for alignment in (8, 1):
+        for alignment in (8, 1) if ranks != 2 else (8, 40, 1):  # 40: laid out anew
             for do_expand in (False, True):
                 for do_cpu_sync in (True, False):
                     round_trip(buffer, case, sent, alignment, do_expand, do_cpu_sync, number)
@@ -246,7 +246,7 @@ def test_one_exchange_has_the_dispatches_and_the_combines(allow_multiple_reducti
 
 def slots(group: Any, rank: int, ranks: int) -> None:
     """Experts at multiples of the most rows that one can have, and a combine of as many rows as so many slots have."""
-    case, most = Case(ranks, seed=1), 128 // ranks
+    case, most = Case(ranks, seed=1), 100
     buffer = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=most)
     x, ids, _ = case.inputs(rank)
     for do_cpu_sync in (False, True):
@@ -258,8 +258,8 @@ def slots(group: Any, rank: int, ranks: int) -> None:
         rows = min(found.shape[0], y.shape[0])
         y[:rows] = rows_for_combine(case, rank, found, handle.expert_alignment, True)[:rows]
         assert same(buffer.combine(y, handle)[0], expected_sums(case, rank, [], True))
-    with pytest.raises(ValueError, match="x has shape"):
-        buffer.combine(y[:1], handle)
+        with pytest.raises(ValueError, match="x has shape"):
+            buffer.combine(y[:1], handle)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -279,9 +279,8 @@ def test_rows_by_source_have_one_exchange_for_all_alignments() -> None:
             check_plain(case, rank, found, [case.inputs(source)[0] for source in range(ranks)], handle, 20)
             buffer.combine(found, handle)
         assert [len(family._made) for family in buffer._families.values()] == [1]
-        for alignment, do_expand, match in ((0, False, "it must be 1 or more"), (-8, True, "it must be 1 or more"),
-                                            (2, True, "1, 4, 8, 16, 32, 64 or 128"), (256, True, "1, 4, 8")):
-            with pytest.raises(ValueError, match=f"expert_alignment is {alignment}; .*{match}"):
+        for alignment, do_expand in ((0, False), (-8, True)):
+            with pytest.raises(ValueError, match=f"expert_alignment is {alignment}; it must be 1 or more"):
                 buffer.dispatch(x, ids, num_experts=case.experts, expert_alignment=alignment, do_expand=do_expand)
 
     on_threads(2, body)

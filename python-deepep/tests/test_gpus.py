@@ -147,14 +147,14 @@ def bad_ids(world: ferry.World, *_: Any) -> None:
     assert torch.equal(in_rank.cpu(), inputs.case(0).is_in_rank(world.rank))
 
 
-def elastic(world: ferry.World, *_: Any, do_expand: bool) -> None:
+def elastic(world: ferry.World, *_: Any, do_expand: bool, alignment: int = 1) -> None:
     inputs = Inputs(world)
     x, ids, weights, experts = inputs.x, inputs.ids, inputs.weights, inputs.case(0).experts
     buffer = deep_ep.ElasticBuffer(world, num_max_tokens_per_rank=x.shape[0])
 
     def step() -> list[torch.Tensor]:
         found, _, _, handle, _ = buffer.dispatch(x, ids, weights, num_experts=experts, do_cpu_sync=False,
-                                                 do_expand=do_expand)
+                                                 do_expand=do_expand, expert_alignment=alignment)
         sums, _, _ = buffer.combine(found, handle)
         return [handle.num_unaligned_recv_tokens_per_expert, sums]
 
@@ -196,7 +196,7 @@ def mxfp8(world: ferry.World, *_: Any) -> None:
 BODIES = [functools.partial(normal, is_async=is_async) for is_async in (False, True)]
 BODIES += [functools.partial(low_latency, halved=halved) for halved in (False, True)]
 BODIES += [functools.partial(elastic, do_expand=do_expand) for do_expand in (False, True)] + [functools.partial(bad_ids), functools.partial(graphs)]
-BODIES += [functools.partial(mxfp8)]
+BODIES += [functools.partial(mxfp8), functools.partial(elastic, do_expand=True, alignment=40)]
 EACH = pytest.mark.parametrize("body", BODIES, ids=lambda body: "-".join((body.func.__name__, *map(str, body.keywords.values()))))
 
 
