@@ -56,14 +56,28 @@ Tensor tensor_of(void* memory, DType dtype, const std::vector<std::int64_t>& sha
 }  // namespace
 
 RankRound::RankRound(const Scenario& scenario, int rank)
-    : scenario_(scenario), rank_(rank), given_(scenario.round.ranks[size(rank)]), expected_(scenario.rows[size(rank)]) {
-  call.max_blocks = scenario.settings.max_blocks;
-  weight_table_ = {&given_.weights, scenario.round.shape.top_k};
+    : own_(own_of(scenario, rank)),
+      scenario_(own_ ? *own_ : scenario),
+      rank_(rank),
+      given_(scenario_.round.ranks[size(rank)]),
+      expected_(scenario_.rows[size(rank)]) {
+  call.max_blocks = scenario_.settings.max_blocks;
+  weight_table_ = {&given_.weights, scenario_.round.shape.top_k};
   make_input();
   make_output();
   make_combine_input();
   make_combine_output();
-  if (scenario.settings.options.returns_weights) make_returned_weights();
+  if (scenario_.settings.options.returns_weights) make_returned_weights();
+}
+
+// What the oracle says of this rank alone.
+std::unique_ptr<const Scenario> RankRound::own_of(const Scenario& scenario, int rank) {
+  if (!scenario.settings.each_its_own) return nullptr;
+  auto own = std::make_unique<Scenario>(scenario);
+  own->settings = settings_at(scenario.settings, rank);
+  own->round.sum_order = own->settings.sum_order;
+  own->round.zero_padding = own->settings.zero_padding;
+  return own;
 }
 
 bool RankRound::gives_encoded() const {
