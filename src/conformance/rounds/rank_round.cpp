@@ -178,7 +178,8 @@ void RankRound::make_counts_input() {
   }
   in.topk_ids = {};
   in.in_rank = ConstTensor(in_rank.data(), DType::u8, {given_.num_tokens, shape.ranks});
-  in.expert_counts = ConstTensor(given_.expert_counts.data(), DType::i32, {shape.experts});
+  expert_counts = given_.expert_counts;
+  in.expert_counts = ConstTensor(expert_counts.data(), DType::i32, {shape.experts});
 }
 
 void RankRound::make_output() {
@@ -268,14 +269,14 @@ void RankRound::make_combine_input() {
 
 void RankRound::make_returned_weights() {
   const int top_k = scenario_.settings.shape.top_k;
-  const std::vector<float>& given = scenario_.row_weights[size(rank_)];
+  row_weights = scenario_.row_weights[size(rank_)];
   const auto rows_given = static_cast<std::int64_t>(expected_.rows.size());
   returned = poisoned(std::int64_t{given_.num_tokens} * top_k * 4);
   combine_out.topk_weights = Tensor(returned.data(), DType::f32, {given_.num_tokens, top_k});
-  if (given.empty()) return;
+  if (row_weights.empty()) return;
   combine_in.row_topk_weights = given_.row_order == RowOrder::by_source
-                                    ? ConstTensor(given.data(), DType::f32, {rows_given, top_k})
-                                    : ConstTensor(given.data(), DType::f32, {rows_given});
+                                    ? ConstTensor(row_weights.data(), DType::f32, {rows_given, top_k})
+                                    : ConstTensor(row_weights.data(), DType::f32, {rows_given});
 }
 
 void RankRound::make_bias(std::size_t index) {

@@ -43,7 +43,8 @@ class RankRound {
       src_info, scales_offsets, counts, row_topk_ids, row_topk_weights, source_offsets, gather, output, bias[kMaxBias],
       returned, global_scales, in_rank;
 
-  std::vector<float> token_global_scales;
+  std::vector<float> token_global_scales, row_weights;
+  std::vector<std::int32_t> expert_counts;
 
  private:
   // What the epilogue was called with, and how often for each column. Columns come from any thread, but each only once.
