@@ -112,7 +112,7 @@ void for_each_sum(const Ticket& ticket, const CombineOut& out, const std::functi
 }
 
 std::vector<Wrong> wrong_sums() {
-  const auto changing = [](DType dtype, std::function<float(float)> change) {
+  const auto changing = [](DType dtype, const std::function<float(float)>& change) {
     return Damage{.after_reduce = [=](const Ticket& ticket, const CombineArgs&, const CombineOut& out) {
       if (out.dtype == dtype) for_each_sum(ticket, out, change);
     }};
