@@ -16,10 +16,12 @@ struct Stats {
   int local_experts = 0;
   std::vector<ExpertTraffic> received;       // [ranks, local_experts]: by source rank and local expert
   std::vector<std::uint64_t> messages_sent;  // [ranks]: messages to each rank, this one included
-  std::vector<std::uint64_t> bytes_sent;     // [ranks]: messages, routing and results written at each rank
-  std::vector<std::uint64_t> waited_ns;      // [ranks]: time spent waiting for each rank
-  std::uint64_t non_finite_blocks = 0;       // blocks (bf16: rows) with a NaN or an infinity among the tokens sent
-  std::uint64_t dropped = 0;                 // (token, k) entries, by counts (token, rank), for a masked rank
+  // [ranks]: messages, routing and results written at each rank. On GPUs a dispatch with a handle writes its routing,
+  // too
+  std::vector<std::uint64_t> bytes_sent;
+  std::vector<std::uint64_t> waited_ns;  // [ranks]: time spent waiting for each rank
+  std::uint64_t non_finite_blocks = 0;   // blocks (bf16: rows) with a NaN or an infinity among the tokens sent
+  std::uint64_t dropped = 0;             // (token, k) entries, by counts (token, rank), for a masked rank
   std::uint64_t dispatches = 0;
   std::uint64_t combines = 0;
 

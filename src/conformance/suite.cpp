@@ -11,6 +11,7 @@ const std::vector<Case>& all_cases() {
   static const Cases cases = [] {
     Cases list;
     add_world_cases(list);
+    add_capability_cases(list);
     add_routing_cases(list);
     add_random_cases(list);
     add_combination_cases(list);
@@ -30,12 +31,15 @@ const std::vector<Case>& all_cases() {
     add_reduction_cases(list);
     add_counts_cases(list);
     add_format_cases(list);
+    add_extreme_cases(list);
+    add_own_cases(list);
     add_refusal_cases(list);
     add_agreement_cases(list);
     add_fault_cases(list);
     add_stress_cases(list);
     add_large_cases(list);
     add_report_cases(list);
+    add_statistics_cases(list);
     add_process_cases(list);
     for (Case& each : list) each = skipped_by_rounds(std::move(each));
     return list;

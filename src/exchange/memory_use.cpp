@@ -6,7 +6,7 @@ namespace ferry {
 
 MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool has_remote_ranks) {
   require_valid(shape, options);
-  const HeapMap map = make_heap_map(shape, options, 0, has_remote_ranks);
+  const HeapMap map = make_heap_map(shape, options, 0, has_remote_ranks && !options.skip_a2a);
   MemoryUse use;
   for (int index = 0; index < HeapMap::kRegions; ++index) {
     const auto region = static_cast<HeapMap::Region>(index);

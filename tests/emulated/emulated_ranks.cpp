@@ -89,6 +89,7 @@ void EmulatedRanks::run(const std::vector<SessionRound>& rounds, const emulated:
     for (std::size_t rank = 0; rank < memory[i].size(); ++rank) {
       memory[i][rank]->fetch();
       check(rounds[i], static_cast<int>(rank), memory[i][rank]->host);
+      memory[i][rank]->check_inputs(static_cast<int>(rank));
     }
 }
 

@@ -12,6 +12,7 @@
 #include "emulated/late_puts.h"
 #include "exchange/sizes/sizes.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
+#include "gpu/device_round.h"
 
 namespace ferry::test {
 namespace {
@@ -120,6 +121,20 @@ TEST_P(EmulatedRounds, AgreeByStores) {
 TEST_P(EmulatedRounds, AgreeByLatePuts) {
   for (std::uint64_t seed = 41; seed <= 44 && !HasFailure(); ++seed)
     run(seed, make_session(draw(seed), seed), {}, EmulatedReach::late_puts);
+}
+
+// Every run above asks so of its rounds.
+TEST(EmulatedInputs, ThatChangedAreFound) {
+  conformance::ScenarioSettings settings;
+  settings.shape = {2, 4, 2, 5, 32};
+  settings.options = conformance::options_for("bf16", Reduction::by_rank);
+  const conformance::Scenario scenario = make_scenario(settings);
+  const DeviceRound round(scenario, 1);
+  EXPECT_NO_THROW(round.check_inputs(1));
+  const int other = -1;
+  cuda::cuda_check(cudaMemcpy(const_cast<void*>(round.in.topk_ids.data), &other, sizeof other, cudaMemcpyHostToDevice),
+                   "cudaMemcpy");
+  EXPECT_THROW(round.check_inputs(1), conformance::Failure);
 }
 
 // Runs the session with all dispatches as one call, or in halves. Returns the bytes that rank 0 sent to each rank.

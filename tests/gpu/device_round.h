@@ -21,23 +21,23 @@ class DeviceRound {
     out = host.out;
     combine_in = host.combine_in;
     combine_out = host.combine_out;
-    in.tokens.data = copy(host.tokens);
-    if (in.token_scales) in.token_scales.data = copy(host.token_scales);
-    if (in.token_global_scales) in.token_global_scales.data = copy(std::as_bytes(std::span(host.token_global_scales)));
-    if (in.topk_ids || !in.expert_counts) in.topk_ids.data = copy(host.topk_ids);
-    if (in.in_rank) in.in_rank.data = copy(host.in_rank);
+    in.tokens.data = input(host.tokens);
+    if (in.token_scales) in.token_scales.data = input(host.token_scales);
+    if (in.token_global_scales) in.token_global_scales.data = input(std::as_bytes(std::span(host.token_global_scales)));
+    if (in.topk_ids || !in.expert_counts) in.topk_ids.data = input(host.topk_ids);
+    if (in.in_rank) in.in_rank.data = input(host.in_rank);
     if (in.expert_counts) {
       const auto* counts = in.expert_counts.as<std::byte>();
-      in.expert_counts.data = copy({counts, static_cast<std::size_t>(in.expert_counts.elements()) * 4});
+      in.expert_counts.data = input({counts, static_cast<std::size_t>(in.expert_counts.elements()) * 4});
     }
-    if (in.topk_weights) in.topk_weights.data = copy(host.weights);
-    combine_in.rows.data = copy(host.rows);
-    if (combine_in.topk_weights) combine_in.topk_weights.data = copy(host.weights);
+    if (in.topk_weights) in.topk_weights.data = input(host.weights);
+    combine_in.rows.data = input(host.rows);
+    if (combine_in.topk_weights) combine_in.topk_weights.data = input(host.weights);
     if (const ConstTensor given = combine_in.row_topk_weights)
-      combine_in.row_topk_weights.data = copy({given.as<std::byte>(), static_cast<std::size_t>(given.elements()) * 4});
+      combine_in.row_topk_weights.data = input({given.as<std::byte>(), static_cast<std::size_t>(given.elements()) * 4});
     if (combine_out.topk_weights) combine_out.topk_weights.data = output(host.returned);
     for (int i = 0; i < kMaxBias; ++i)
-      if (combine_in.bias[i]) combine_in.bias[i].data = copy(host.bias[i]);
+      if (combine_in.bias[i]) combine_in.bias[i].data = input(host.bias[i]);
     if (out.payload) out.payload.data = output(host.payload);
     if (out.scales) out.scales.data = output(host.scales);
     if (out.row_offsets) out.row_offsets.data = output(host.row_offsets);
@@ -89,6 +89,14 @@ class DeviceRound {
       copy(output.host.data(), output.device, output.host.size(), cudaMemcpyDeviceToHost, stream);
     wait(stream);
   }
+  // Throws Failure unless all inputs are as they were: for tests that do not write to them. No kernel may run.
+  void check_inputs(int rank) const {
+    for (const Input& given : inputs_) {
+      std::vector<std::byte> now(given.bytes.size());
+      cuda::cuda_check(cudaMemcpy(now.data(), given.device, now.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+      if (now != given.bytes) throw conformance::Failure(rank, "an input of a call", "its bytes", "others");
+    }
+  }
   // Puts the poison back into the outputs, so that the round can be run once more. Waits for `stream` only.
   void reset(cudaStream_t stream) {
     wait(stream);
@@ -110,6 +118,11 @@ class DeviceRound {
                      "cudaMemcpy");
     return memory_.back()->data();
   }
+  std::byte* input(std::span<const std::byte> bytes) {
+    std::byte* device = copy(bytes);
+    inputs_.push_back({{bytes.begin(), bytes.end()}, device});
+    return device;
+  }
   std::byte* output(std::span<std::byte> bytes) {
     std::byte* device = copy(bytes);
     outputs_.push_back({bytes, device, {bytes.begin(), bytes.end()}});
@@ -120,12 +133,17 @@ class DeviceRound {
   }
   static void wait(cudaStream_t stream) { cuda::cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
 
+  struct Input {
+    std::vector<std::byte> bytes;
+    const std::byte* device;
+  };
   struct Output {
     std::span<std::byte> host;
     std::byte* device;
     std::vector<std::byte> poison;
   };
   std::vector<std::unique_ptr<cuda::DeviceMemory>> memory_;
+  std::vector<Input> inputs_;
   std::vector<Output> outputs_;
   std::vector<std::max_align_t> slots_;
   ArrivalSlots saved_;

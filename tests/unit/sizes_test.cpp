@@ -147,5 +147,12 @@ TEST(Sizes, MemoryUseListsWhatIsAllocated) {
   }
 }
 
+// Nothing is sent, so there are no send buffers.
+TEST(Sizes, MemoryUseOfReplicatedTokensIsTheSameForRemoteRanks) {
+  ExchangeOptions options;
+  options.skip_a2a = true;
+  EXPECT_EQ(memory_use(kShape, options, true).total, memory_use(kShape, options, false).total);
+}
+
 }  // namespace
 }  // namespace ferry

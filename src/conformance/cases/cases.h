@@ -25,6 +25,8 @@ void add_returned_weight_cases(Cases& cases);
 void add_reduction_cases(Cases& cases);  // combines that choose their reduction
 void add_counts_cases(Cases& cases);     // dispatches by counts
 void add_format_cases(Cases& cases);     // exchanges with several formats
+void add_extreme_cases(Cases& cases);    // results that are not finite
+void add_own_cases(Cases& cases);        // what may differ between ranks
 
 // rows/
 void add_order_cases(Cases& cases);     // orders of rows
@@ -36,10 +38,12 @@ void add_excess_cases(Cases& cases);    // more tokens than a dispatch can take
 void add_option_cases(Cases& cases);    // hooks, dtypes, strides, alignment, shared expert, skip_a2a
 
 // worlds/
-void add_world_cases(Cases& cases);    // all_gather and barrier
+void add_world_cases(Cases& cases);  // all_gather and barrier
+void add_capability_cases(Cases& cases);
 void add_process_cases(Cases& cases);  // one call for all exchanges of a process
 void add_release_cases(Cases& cases);  // memory that is given back and taken again
-void add_report_cases(Cases& cases);   // memory, statistics, rows that fit exactly
+void add_report_cases(Cases& cases);   // memory, rows that fit exactly, slow ranks
+void add_statistics_cases(Cases& cases);
 
 // faults/
 void add_refusal_cases(Cases& cases);    // bad input

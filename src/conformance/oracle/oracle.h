@@ -114,7 +114,7 @@ std::vector<std::byte> expected_row_scales(const Round& round, int rank, const E
 // `exact` encodes rows in the format of results for the wire, `by_rank` its partials; shared rows do not travel.
 using ExpertOutput = std::vector<std::vector<float>>;
 
-// Rounds to bf16, ties to even. `value` is finite or infinite.
+// Rounds to bf16, ties to even. A NaN stays one.
 std::uint16_t to_bf16(float value);
 float from_bf16(std::uint16_t bits);
 // The same of float16; what is too large becomes infinite.

@@ -39,6 +39,17 @@ std::vector<std::vector<Term>> terms_of(const Round& round, const std::vector<Ex
   return terms;
 }
 
+// docs/formats.md: a block with a NaN or an infinity decodes to NaN. Said again here: the encoder is not the oracle's.
+void spoil_blocks(const AnyFormat& format, const std::vector<float>& row, std::vector<float>& decoded) {
+  const auto block = size(format.block());
+  for (std::size_t column = 0; block != 0 && column < row.size(); ++column) {
+    if (std::isfinite(row[column])) continue;
+    const std::size_t first = column / block * block;
+    std::fill(decoded.begin() + static_cast<std::ptrdiff_t>(first),
+              decoded.begin() + static_cast<std::ptrdiff_t>(std::min(first + block, row.size())), NAN);
+  }
+}
+
 // What a row is after its travel: encoded by the sender, decoded at home. nvfp4 has a scale for each row, which brings
 // its largest magnitude to 2688.
 std::vector<float> carried(const Round& round, const std::vector<float>& row) {
@@ -62,6 +73,7 @@ std::vector<float> carried(const Round& round, const std::vector<float>& row) {
   auto* const of_blocks = reinterpret_cast<std::byte*>(scales.data());
   format.encode(SerialGroup{}, {row.data(), DType::f32}, hidden, 1.0f / inverse, codes, of_blocks);
   format.decode(SerialGroup{}, codes, of_blocks, hidden, 1.0f / inverse, out.data());
+  spoil_blocks(format, row, out);
   return out;
 }
 

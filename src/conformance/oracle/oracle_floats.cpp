@@ -9,7 +9,8 @@ namespace ferry::test {
 std::uint16_t to_bf16(float value) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
-  const std::uint32_t half = 0x7fffu + ((bits >> 16) & 1u);  // ties to even
+  if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16 | 0x40u);  // the payload may be below
+  const std::uint32_t half = 0x7fffu + ((bits >> 16) & 1u);                      // ties to even
   return static_cast<std::uint16_t>((bits + half) >> 16);
 }
 

@@ -56,14 +56,28 @@ Tensor tensor_of(void* memory, DType dtype, const std::vector<std::int64_t>& sha
 }  // namespace
 
 RankRound::RankRound(const Scenario& scenario, int rank)
-    : scenario_(scenario), rank_(rank), given_(scenario.round.ranks[size(rank)]), expected_(scenario.rows[size(rank)]) {
-  call.max_blocks = scenario.settings.max_blocks;
-  weight_table_ = {&given_.weights, scenario.round.shape.top_k};
+    : own_(own_of(scenario, rank)),
+      scenario_(own_ ? *own_ : scenario),
+      rank_(rank),
+      given_(scenario_.round.ranks[size(rank)]),
+      expected_(scenario_.rows[size(rank)]) {
+  call.max_blocks = scenario_.settings.max_blocks;
+  weight_table_ = {&given_.weights, scenario_.round.shape.top_k};
   make_input();
   make_output();
   make_combine_input();
   make_combine_output();
-  if (scenario.settings.options.returns_weights) make_returned_weights();
+  if (scenario_.settings.options.returns_weights) make_returned_weights();
+}
+
+// What the oracle says of this rank alone.
+std::unique_ptr<const Scenario> RankRound::own_of(const Scenario& scenario, int rank) {
+  if (!scenario.settings.each_its_own) return nullptr;
+  auto own = std::make_unique<Scenario>(scenario);
+  own->settings = settings_at(scenario.settings, rank);
+  own->round.sum_order = own->settings.sum_order;
+  own->round.zero_padding = own->settings.zero_padding;
+  return own;
 }
 
 bool RankRound::gives_encoded() const {
@@ -164,7 +178,8 @@ void RankRound::make_counts_input() {
   }
   in.topk_ids = {};
   in.in_rank = ConstTensor(in_rank.data(), DType::u8, {given_.num_tokens, shape.ranks});
-  in.expert_counts = ConstTensor(given_.expert_counts.data(), DType::i32, {shape.experts});
+  expert_counts = given_.expert_counts;
+  in.expert_counts = ConstTensor(expert_counts.data(), DType::i32, {shape.experts});
 }
 
 void RankRound::make_output() {
@@ -254,14 +269,14 @@ void RankRound::make_combine_input() {
 
 void RankRound::make_returned_weights() {
   const int top_k = scenario_.settings.shape.top_k;
-  const std::vector<float>& given = scenario_.row_weights[size(rank_)];
+  row_weights = scenario_.row_weights[size(rank_)];
   const auto rows_given = static_cast<std::int64_t>(expected_.rows.size());
   returned = poisoned(std::int64_t{given_.num_tokens} * top_k * 4);
   combine_out.topk_weights = Tensor(returned.data(), DType::f32, {given_.num_tokens, top_k});
-  if (given.empty()) return;
+  if (row_weights.empty()) return;
   combine_in.row_topk_weights = given_.row_order == RowOrder::by_source
-                                    ? ConstTensor(given.data(), DType::f32, {rows_given, top_k})
-                                    : ConstTensor(given.data(), DType::f32, {rows_given});
+                                    ? ConstTensor(row_weights.data(), DType::f32, {rows_given, top_k})
+                                    : ConstTensor(row_weights.data(), DType::f32, {rows_given});
 }
 
 void RankRound::make_bias(std::size_t index) {

@@ -43,7 +43,8 @@ class RankRound {
       src_info, scales_offsets, counts, row_topk_ids, row_topk_weights, source_offsets, gather, output, bias[kMaxBias],
       returned, global_scales, in_rank;
 
-  std::vector<float> token_global_scales;
+  std::vector<float> token_global_scales, row_weights;
+  std::vector<std::int32_t> expert_counts;
 
  private:
   // What the epilogue was called with, and how often for each column. Columns come from any thread, but each only once.
@@ -57,6 +58,7 @@ class RankRound {
     int top_k = 0;
   };
 
+  static std::unique_ptr<const Scenario> own_of(const Scenario& scenario, int rank);
   void make_input();
   bool gives_encoded() const;
   void make_encoded_tokens();
@@ -74,6 +76,7 @@ class RankRound {
   void check_returned_weights() const;
   void check_bound(const std::vector<float>& got) const;
 
+  std::unique_ptr<const Scenario> own_;  // where ranks differ
   const Scenario& scenario_;
   int rank_;
   const test::RankInput& given_;
@@ -90,6 +93,26 @@ void expect_equal(int rank, const std::string& place, const std::string& expecte
 // Throws Failure unless `call` throws an Error of this kind whose text holds every fragment.
 void expect_error(int rank, const std::string& place, ErrorKind kind, const std::vector<std::string>& fragments,
                   const std::function<void()>& call);
+
+// What a call only reads, as it was before: tensors in host memory, and the input scale.
+class GivenBytes {
+ public:
+  explicit GivenBytes(const DispatchInput& in);
+  explicit GivenBytes(const CombineInput& in);
+  // Of a handle that the call may overwrite.
+  void leave_out(const Tensor& written);
+  // Throws Failure unless the bytes are what they were.
+  void check(int rank) const;
+
+ private:
+  struct Given {
+    const char* name;
+    const void* at;
+    std::vector<std::byte> bytes;
+  };
+  void add(const char* name, const ConstTensor& tensor);
+  std::vector<Given> all_;
+};
 
 enum class Form { split, one_call };  // _async and _wait, or both in one call
 

@@ -42,6 +42,14 @@ float held_in(DType dtype, float value) {
   return dtype == DType::f16 ? test::from_f16(test::to_f16(value)) : test::from_bf16(test::to_bf16(value));
 }
 
+// Not finite, too large for float16 or for a sum of float32, and the smallest.
+float extreme_value(Random& random) {
+  const float sign = random.chance(0.5) ? -1.0f : 1.0f;
+  constexpr float kValues[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 6e4f,
+                               3e38f, 0x1p-140f};
+  return sign * kValues[random.below(static_cast<int>(std::size(kValues)))];
+}
+
 void fill_tokens(const ScenarioSettings& settings, Random& random, test::RankInput& in) {
   in.tokens.clear();
   in.token_dtype = settings.token_dtype;
@@ -64,14 +72,32 @@ test::RankInput make_input(const ScenarioSettings& settings, test::RankRouting r
   if (settings.weights != WeightForm::none)
     for (std::size_t i = 0; i < in.topk_ids.size(); ++i)
       in.weights.push_back(held_in(settings.weight_dtype, random_value(random)));
+  for (std::size_t i = 0; settings.extremes && i < in.weights.size(); i += 7) in.weights[i] = extreme_value(random);
   fill_bias(settings, random, in);
   for (int expert = 0; settings.by_counts && expert < settings.shape.experts; ++expert)
     in.expert_counts.push_back(random.below(1000));
   return in;
 }
 
+// A row of usual values; of usual values and an extreme one; or of values that are all too large for float16.
+class RowKind {
+ public:
+  RowKind(bool extremes, Random& random, int hidden) {
+    if (!extremes || random.chance(0.4)) return;
+    column_ = random.below(hidden);
+    extreme_ = extreme_value(random);
+    scale_ = random.chance(0.4) ? 6e4f / 64.0f : 1.0f;
+  }
+  float value(int column, Random& random) const { return column == column_ ? extreme_ : scale_ * random_value(random); }
+
+ private:
+  int column_ = -1;
+  float extreme_ = 0.0f, scale_ = 1.0f;
+};
+
 std::vector<float> make_expert_output(const Scenario& scenario, int rank) {
   const int hidden = scenario.round.shape.hidden;
+  const DType row_dtype = settings_at(scenario.settings, rank).row_dtype;
   std::vector<float> out;
   const std::vector<test::RowOrigin>& rows = scenario.rows[size(rank)].rows;
   for (std::size_t index = 0; index < rows.size(); ++index) {
@@ -81,12 +107,13 @@ std::vector<float> make_expert_output(const Scenario& scenario, int rank) {
       continue;
     }
     Random random(scenario.settings.seed * 31 + size((std::int64_t{row.source} * 100'000 + row.token) * 64 + row.k));
+    const RowKind kind(scenario.settings.extremes, random, hidden);
     for (int column = 0; column < hidden; ++column) {
-      const float value = random_value(random);
+      const float value = kind.value(column, random);
       if (test::is_padding(row))
         out.push_back(std::numeric_limits<float>::quiet_NaN());
       else
-        out.push_back(held_in(scenario.settings.row_dtype, value));
+        out.push_back(held_in(row_dtype, value));
     }
   }
   return out;
@@ -144,11 +171,12 @@ void set_call(const ScenarioSettings& settings, test::Round& round) {
 
 // What must come of the round.
 void fill_outcome(Scenario& scenario) {
-  const ScenarioSettings& settings = scenario.settings;
-  if (settings.options.skip_a2a) replicate_most(scenario.round);
-  set_row_orders(settings, scenario.round);
-  set_late_weights(settings, scenario.round);
-  for (int rank = 0; rank < settings.shape.ranks; ++rank) {
+  if (scenario.settings.options.skip_a2a) replicate_most(scenario.round);
+  set_row_orders(scenario.settings, scenario.round);
+  set_late_weights(scenario.settings, scenario.round);
+  for (int rank = 0; rank < scenario.settings.shape.ranks; ++rank) {
+    const ScenarioSettings settings = settings_at(scenario.settings, rank);
+    scenario.round.zero_padding = settings.zero_padding;
     std::int64_t capacity = test::worst_row_capacity(scenario.round, rank) + settings.spare_rows;
     const bool takes_part = !test::is_masked_out(scenario.round, rank) && !test::is_gone(scenario.round, rank);
     const bool is_padded = scenario.round.ranks[size(rank)].row_order == RowOrder::padded;
@@ -186,6 +214,35 @@ Scenario combined_as(Scenario scenario, Reduction reduction) {
   return scenario;
 }
 
+ScenarioSettings settings_at(const ScenarioSettings& settings, int rank) {
+  ScenarioSettings own = settings;
+  if (!settings.each_its_own) return own;
+  const int of_three = rank % 3;
+  const bool is_odd = rank % 2 == 1, sums = settings.options.reduction == Reduction::by_rank;
+  own.options.deadline += std::chrono::seconds(rank);
+  own.options.set_up_deadline = std::chrono::seconds(40 + rank);
+  own.options.workers = 1 + of_three;
+  own.options.short_handles = is_odd;
+  own.token_dtype = of_three == 0 ? DType::bf16 : of_three == 1 ? DType::f32 : DType::f16;
+  own.id_dtype = is_odd ? DType::i64 : DType::i32;
+  own.row_dtype = of_three == 0 ? DType::f32 : DType::bf16;
+  own.output_dtype = of_three == 1 ? DType::f32 : DType::bf16;
+  own.num_bias = of_three;
+  own.bias_dtype = is_odd ? DType::f32 : DType::bf16;
+  own.weights = of_three == 2 ? WeightForm::none : settings.weights;
+  own.weight_dtype = is_odd ? settings.weight_dtype : DType::f32;
+  own.sum_order = sums && is_odd ? SumOrder::by_last_k : SumOrder::by_rank;
+  own.token_gap = own.output_gap = 8 * of_three;
+  own.row_gap = is_odd ? 0 : 16;
+  own.spare_rows += rank;
+  own.max_blocks = is_odd ? 3 : 0;
+  own.more_outputs = settings.more_outputs && is_odd;
+  own.zero_padding = settings.more_outputs && is_odd;
+  own.left_out = {.row_offsets = is_odd, .expert_ids = !is_odd, .src_info = of_three == 2};
+  own.overflow = of_three == 2 ? settings.overflow : Overflow::refused;
+  return own;
+}
+
 Scenario make_scenario(const ScenarioSettings& settings) {
   Scenario scenario;
   scenario.settings = settings;
@@ -193,8 +250,10 @@ Scenario make_scenario(const ScenarioSettings& settings) {
   scenario.round.options = settings.options;
   set_call(settings, scenario.round);
   Random random(settings.seed);
-  for (test::RankRouting& routing : test::make_routing(settings.routing, settings.shape, random))
-    scenario.round.ranks.push_back(make_input(settings, std::move(routing), random));
+  for (test::RankRouting& routing : test::make_routing(settings.routing, settings.shape, random)) {
+    const auto rank = static_cast<int>(scenario.round.ranks.size());
+    scenario.round.ranks.push_back(make_input(settings_at(settings, rank), std::move(routing), random));
+  }
   fill_outcome(scenario);
   return scenario;
 }
@@ -208,10 +267,20 @@ Scenario with_other_tokens(const Scenario& given, ScenarioSettings settings, std
   scenario.round.options = settings.options;
   set_call(settings, scenario.round);
   Random random(seed);
-  for (test::RankInput& in : scenario.round.ranks) {
-    fill_tokens(settings, random, in);
-    fill_bias(settings, random, in);
+  for (std::size_t rank = 0; rank < scenario.round.ranks.size(); ++rank) {
+    const ScenarioSettings own = settings_at(settings, static_cast<int>(rank));
+    fill_tokens(own, random, scenario.round.ranks[rank]);
+    fill_bias(own, random, scenario.round.ranks[rank]);
   }
+  fill_outcome(scenario);
+  return scenario;
+}
+
+Scenario with_same_tokens(Scenario scenario) {
+  scenario.row_capacity.clear();
+  scenario.rows.clear();
+  scenario.expert_output.clear();
+  scenario.row_weights.clear();
   fill_outcome(scenario);
   return scenario;
 }
@@ -222,12 +291,7 @@ Scenario with_other_weights(const Scenario& given, std::uint64_t seed) {
   for (std::size_t rank = 1; rank < scenario.round.ranks.size(); rank += 2)
     for (float& weight : scenario.round.ranks[rank].weights)
       weight = held_in(scenario.settings.weight_dtype, random_value(random));
-  scenario.row_capacity.clear();
-  scenario.rows.clear();
-  scenario.expert_output.clear();
-  scenario.row_weights.clear();
-  fill_outcome(scenario);
-  return scenario;
+  return with_same_tokens(std::move(scenario));
 }
 
 namespace {
@@ -255,6 +319,7 @@ std::string describe(const ScenarioSettings& s) {
           : s.weights_at == WeightsAt::combine ? ",late"
                                                : ",late or not") +
          (s.sum_order == SumOrder::by_last_k ? " by_last_k" : "") + (s.applies_weights ? "" : " unweighted") +
+         (s.extremes ? " extremes" : "") + (s.each_its_own ? " each_its_own" : "") +
          (s.more_outputs ? " more_outputs" : "") + (s.left_out.row_offsets ? " no_row_offsets" : "") +
          (s.left_out.expert_ids ? " no_expert_ids" : "") + (s.left_out.src_info ? " no_src_info" : "") +
          (s.zero_padding ? " zero_padding" : "") + " scale_form=" + std::to_string(static_cast<int>(s.scale_form)) +

@@ -49,10 +49,12 @@ struct ScenarioSettings {
   WeightsAt weights_at = WeightsAt::dispatch;
   Reduction chosen = Reduction::by_rank;  // by the combine, where the exchange's reduction is either
   float input_scale = 1.0f;
-  int token_gap = 0;        // elements between two token rows
-  int row_gap = 0;          // the same in the experts' output
-  int output_gap = 0;       // the same in combine's output
-  int spare_rows = 5;       // row capacity beyond the worst case
+  bool extremes =
+      false;           // of the experts' output and the weights: NaN, infinities, what a format of results cannot say
+  int token_gap = 0;   // elements between two token rows
+  int row_gap = 0;     // the same in the experts' output
+  int output_gap = 0;  // the same in combine's output
+  int spare_rows = 5;  // row capacity beyond the worst case
   bool exact_rows = false;  // row capacity: what comes, in place of the worst case and spare_rows; not padded
   int max_blocks = 0;       // CallOptions
   bool epilogue = false;
@@ -72,6 +74,7 @@ struct ScenarioSettings {
   bool by_counts = false;  // dispatch is given in_rank and expert_counts in place of ids; rows are by_source
   bool odd_ranks_return_none = false;  // with returns_weights: they give no row_topk_weights
   RankMask gone;                       // ranks that left after the dispatch whose handle the calls are given
+  bool each_its_own = false;           // ranks differ in all that they may: settings_at
   // DispatchInput::format. Where it is i > 0, options.more_formats[i - 1] is the exchange's own: exchange_options().
   int format = 0;
 };
@@ -85,6 +88,9 @@ struct Scenario {
   // returns_weights: by rank, [rows] or, by_source, [rows, top_k]; NaN where nobody reads; empty: none are given
   std::vector<std::vector<float>> row_weights;
 };
+
+// What one rank gives and asks for.
+ScenarioSettings settings_at(const ScenarioSettings& settings, int rank);
 
 // Of the round's combine.
 Reduction reduction_of(const ScenarioSettings& settings);
@@ -102,6 +108,9 @@ Scenario make_scenario(const ScenarioSettings& settings);
 // The same routing and weights as `given`, with other tokens and another output of the experts. `settings` must have
 // the ranks, experts, top_k and max_tokens of `given`.
 Scenario with_other_tokens(const Scenario& given, ScenarioSettings settings, std::uint64_t seed);
+
+// What comes of a round whose tokens the caller has changed.
+Scenario with_same_tokens(Scenario scenario);
 
 // The same round with other weights on odd ranks.
 Scenario with_other_weights(const Scenario& given, std::uint64_t seed);

@@ -261,7 +261,6 @@ void refused(const Target& target, const std::vector<Spoiled>& all, const char* 
     settings.scale_form = ScaleForm::rows;
     const Scenario scenario = make_scenario(settings);
     on_ranks(target, settings.shape.ranks, std::string("refused: ") + bad.what, [&](World& world) {
-      if (!world.capabilities().row_orders.has(bad.order)) return;
       require_orders(world, settings);
       Exchange exchange(world, settings.shape, settings.options);
       RankRound round(scenario, world.rank());

@@ -30,6 +30,7 @@ void with_counts(const Target& target, const ScenarioSettings& settings, const s
   on_ranks(target, settings.shape.ranks, describe(settings), [&](World& world) {
     if (!world.capabilities().asked_counts) throw Skipped("the exchanges of this world do not tell the host what came");
     require_orders(world, settings);
+    require_settings(world, settings);
     body(world);
   });
 }
@@ -47,7 +48,8 @@ void check_counts(const Scenario& scenario, int rank, const RowCounts& got) {
   std::vector<std::int64_t> by_source(static_cast<std::size_t>(skips ? 1 : scenario.settings.shape.ranks));
   for (const test::RowOrigin& row : expected.rows)
     if (!test::is_padding(row)) ++by_source[static_cast<std::size_t>(skips ? 0 : row.source)];
-  expect_equal(rank, "counts: rows", expected.rows.size(), static_cast<std::uint64_t>(got.rows));
+  const std::uint64_t rows = expected.row_offsets.empty() ? expected.rows.size() : expected.row_offsets.back();
+  expect_equal(rank, "counts: rows", rows, static_cast<std::uint64_t>(got.rows));
   expect_equal(rank, "counts by expert", text_of({expected.counts.begin(), expected.counts.end()}),
                text_of(got.by_expert));
   expect_equal(rank, "counts by source", text_of(by_source), text_of(got.by_source));
@@ -136,6 +138,30 @@ class Outputs {
  private:
   std::vector<std::vector<std::byte>> memory_;
 };
+
+// Rows for which there is no room count as all others.
+void overflowing(const Target& target, RowOrder order) {
+  for (const int percent : {0, 60}) {
+    ScenarioSettings settings = settings_for("fp8_block128", order);
+    settings.exact_rows = false;
+    settings.overflow = Overflow::expected;
+    settings.room_percent = percent;
+    settings.expert_stride = order == RowOrder::padded ? 2 : 0;
+    run_counted(target, settings);
+  }
+}
+
+// What a dispatch by counts says of its experts is what all ranks gave for them.
+void by_counts(const Target& target) {
+  ScenarioSettings settings = settings_for("mxfp8", RowOrder::by_source);
+  settings.by_counts = true;
+  settings.weights = WeightForm::none;
+  run_counted(target, settings);
+  settings.exact_rows = false;
+  settings.overflow = Overflow::expected;
+  settings.room_percent = 60;
+  run_counted(target, settings);
+}
 
 // A handle says what comes before anything moves, so the whole call may be repeated. Not where the caller must ask.
 void replay_too_small(Exchange& exchange, const Scenario& scenario, RowOrder order, HandleMemory& handle) {
@@ -295,7 +321,7 @@ void worst_case(const Target& target) {
     settings.exact_rows = false;
     const Scenario scenario = make_scenario(settings);
     on_ranks(target, settings.shape.ranks, "outputs for the worst case", [&](World& world) {
-      if (!world.capabilities().row_orders.has(order)) return;
+      require_orders(world, settings);
       Exchange exchange(world, settings.shape, settings.options);
       if (world.capabilities().row_counts) return run_round(exchange, scenario, Form::split);
       worst_case_of(exchange, scenario, order, world.capabilities().asked_counts);
@@ -315,8 +341,10 @@ void add_size_cases(Cases& cases) {
     add("formats", "counts, and outputs that hold what came, for every format", false, every_format);
     add("options", "the same with skip_a2a, a mask, a fused shared expert", true, options);
     add("handles", "counts of dispatches with a handle", true, handles);
+    add("overflow", "counts of dispatches whose outputs have no room", true, overflowing);
     if (order != RowOrder::padded) add("too_small", "outputs with one row less than came", true, too_small);
   }
+  cases.push_back({"sizes/by_counts", "counts of dispatches by counts, with and without room", true, by_counts});
   cases.push_back({"sizes/nothing", "outputs of no rows, without memory", true, nothing_came});
   cases.push_back({"sizes/wrong_order", "wait_for_counts where it is not allowed", true, wrong_order});
   cases.push_back({"sizes/worst_case",
