@@ -326,7 +326,7 @@ class SumTests(unittest.TestCase):
             return code, output.getvalue().splitlines()[-1]
 
     def test_results_add_up(self):
-        self.assertEqual(self.run_on(self.GOOD, self.GOOD, require=["unit/"]), (0, "2 passed, 0 failed, 4 skipped"))
+        self.assertEqual(self.run_on(self.GOOD, self.GOOD, require=["0:unit/", "1:unit/"]), (0, "2 passed, 0 failed, 4 skipped"))
 
     def test_a_failure_fails(self):
         bad = self.GOOD.replace('status="run"/>', 'status="fail"><failure message=""/></testcase>')
@@ -355,8 +355,9 @@ class SumTests(unittest.TestCase):
         self.assertIn("skipped 1: no reason given\n", output.getvalue())
 
     def test_a_suite_that_vanished_fails(self):
-        self.assertEqual(self.run_on(self.GOOD, require=["protocol/"])[0], 1)
-        self.assertEqual(self.run_on(self.GOOD, require=["cli/"])[0], 1)
+        self.assertEqual(self.run_on(self.GOOD, require=["0:protocol/"])[0], 1)
+        self.assertEqual(self.run_on(self.GOOD, require=["0:cli/"])[0], 1)
+        self.assertEqual(self.run_on(self.GOOD, self.GOOD.replace("unit/", "cli/"), require=["1:unit/"])[0], 1)
 
 
 class Records(unittest.TestCase):

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Tests of ./dev: what it refuses, before it installs or builds anything."""
 
+import json
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -72,6 +74,17 @@ class AllTests(unittest.TestCase):
         function = 'test_preset() { echo "SEEN $1 [$FERRY_TEST_ALL]"; }'
         self.assertEqual(self.said("command_test --all debug", function), ["debug [1]"])
         self.assertEqual(self.said("command_test debug", function), ["debug []"])
+
+    def test_each_preset_must_have_its_suites(self):
+        presets = {preset["name"]: preset.get("cacheVariables", {}).get("FERRY_TEST_SUITES")
+                   for preset in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]}
+        of_cmake = (ROOT / "cmake" / "FerryOptions.cmake").read_text(encoding="utf-8")
+        of_all = set(re.search(r"FERRY_TEST_SUITES ([a-z_ ]+) CACHE", of_cmake).group(1).split())
+        for preset in ("release", "debug", "tsan"):
+            (seen,) = self.said(f"command_test {preset}", 'test_preset() { :; }; python3() { echo "SEEN $*"; }')
+            required = set(re.findall(rf"--require {preset}:(\w+)/", seen)) - {"processes"}
+            chosen = set((presets[preset] or "").split(";")) - {""} or of_all - {"gpu"}
+            self.assertEqual(required, chosen if shutil.which("oshrun") else chosen - {"shmem", "faults"}, preset)
 
     def test_checks(self):
         function = 'check_words() { echo "SEEN [$looks_alone]"; }'
