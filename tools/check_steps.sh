@@ -2,7 +2,12 @@
 # The steps of `./dev check`: a function check_<step> for each, which returns 77 where the machine lacks what it needs.
 # Part of ./dev, whose functions and constants they use.
 
-check_format() { sources | xargs -0 clang-format --dry-run -Werror; }
+check_format() {
+  local files
+  mapfile -d '' files < <(sources)
+  [[ ${#files[@]} -gt 0 ]] || { say "format: found nothing to check" && return 1; }
+  printf '%s\0' "${files[@]}" | xargs -0 clang-format --dry-run -Werror
+}
 check_tidy() {
   need_clang_tidy || return 1
   local folder=build/tidy log=build/tidy.log tools=build/tools/$clang_tidy/bin preset=release home=
@@ -31,6 +36,7 @@ check_docs() {
   python3 tools/check_docs.py . --ferry build/release/ferry
 }
 has_nvcc() { [[ -n "$(command -v nvcc || compgen -G /usr/local/cuda/bin/nvcc)" ]]; }
+require_nvcc() { has_nvcc || { say "skipped: nvcc was found neither on the PATH nor in /usr/local/cuda/bin" && return 1; }; }
 # What a user builds who wants no tests: the suite of `ferry verify` is in it.
 check_product() {
   local folder=build/product
@@ -55,7 +61,7 @@ check_python() {
   return "$status"
 }
 check_cuda() {
-  has_nvcc || return 77
+  require_nvcc || return 77
   need_python_tools || return 1
   # The tool links all that is installed. Tests, benchmarks and examples for GPUs are not run.
   local configure_options=("$not_run" -DFERRY_PYTHON=ON -DPython_EXECUTABLE="$PWD/$venv/bin/python")
@@ -75,7 +81,7 @@ package_project() {
 # Builds what needs NVSHMEM, tests, examples and the tool too, with that of the machine or of PyPI; nothing is run.
 # They lie in the folder of `check cuda`, whose objects they need.
 check_nvshmem() {
-  has_nvcc || return 77
+  require_nvcc || return 77
   local home=${NVSHMEM_HOME:-} folder=$PWD/build/cuda
   mkdir -p "$folder"
   if [[ -z "$home" ]] && ! python_has_nvshmem; then

@@ -15,8 +15,8 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 
-# What GoogleTest, Python's unittest and this project's own test programs print.
-REASON = re.compile(r": Skipped\n(.+)|skipped '(.+?)'\n|: skipped: (.+)")
+# What GoogleTest, Python's unittest, this project's own test programs and pytest print.
+REASON = re.compile(r": Skipped\n(.+)|skipped '(.+?)'\n|: skipped: (.+)|^SKIPPED \[\d+\] [^:\n]+:(?:\d+:)? (.+)", re.MULTILINE)
 
 
 def reason(case):

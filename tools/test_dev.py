@@ -58,8 +58,8 @@ class SetupTests(unittest.TestCase):
                                 for part in text.split("\n\n")), page)
 
 
-class AllTests(unittest.TestCase):
-    """What --all turns on: the functions that would build or look are in place of themselves."""
+class PartsTests(unittest.TestCase):
+    """Parts of ./dev, in an empty folder: the functions that would build or look are in place of themselves."""
 
     def said(self, call, function):
         functions = (ROOT / "dev").read_text(encoding="utf-8").partition("\ncommand=")[0]
@@ -90,6 +90,14 @@ class AllTests(unittest.TestCase):
         function = 'check_words() { echo "SEEN [$looks_alone]"; }'
         self.assertEqual(self.said("command_check --all words", function), ["[1]"])
         self.assertEqual(self.said("command_check words", function), ["[]"])
+
+    def test_a_check_of_no_file_fails(self):
+        self.assertEqual(self.said('check_format && echo "SEEN passed" || echo "SEEN failed"', ""), ["failed"])
+
+    def test_a_step_that_is_skipped_says_why(self):
+        for step in ("cuda", "nvshmem"):
+            said = self.said(f'said=$(check_{step}) || echo "SEEN $? $said"', "has_nvcc() { return 1; }")
+            self.assertEqual(said, ["77 == skipped: nvcc was found neither on the PATH nor in /usr/local/cuda/bin"])
 
     def test_checks_but_some(self):
         steps = ("format dependencies words sizes invariants docs headers product python cuda nvshmem tidy").split()

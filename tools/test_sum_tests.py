@@ -43,8 +43,9 @@ class SumTests(unittest.TestCase):
     def test_reasons_of_skipped_tests(self):
         skipped = '<testcase name="gpu/{0}" status="notrun"><skipped/><system-out>{1}</system-out></testcase>'
         outputs = ("x.cpp:28: Skipped\nno GPU was found\n\n[  SKIPPED ] A.B (0 ms)", "a ... skipped 'no GPU was found'\n",
-                   "gpu_stress: skipped: no GPU was found", "nothing")
-        text = '<testsuite tests="4">' + "".join(map(skipped.format, range(4), outputs)) + "</testsuite>"
+                   "gpu_stress: skipped: no GPU was found", "nothing",
+                   "= short test summary info =\nSKIPPED [2] python/tests/test_x.py:44: this build has no NVSHMEM\n2 skipped")
+        text = '<testsuite tests="5">' + "".join(map(skipped.format, range(5), outputs)) + "</testsuite>"
         self.assertEqual(self.run_on(text)[0], 1)
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "gpu.xml"
@@ -54,6 +55,7 @@ class SumTests(unittest.TestCase):
                 self.assertEqual(sum_tests.main(["--may-skip-all", str(path)]), 0)
         self.assertIn("skipped 3: no GPU was found\n", output.getvalue())
         self.assertIn("skipped 1: no reason given\n", output.getvalue())
+        self.assertIn("skipped 1: this build has no NVSHMEM\n", output.getvalue())
 
     def test_a_suite_that_vanished_fails(self):
         self.assertEqual(self.run_on(self.GOOD, require=["0:protocol/"])[0], 1)
