@@ -13,13 +13,17 @@ option(FERRY_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(FERRY_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(FERRY_PYTHON "Build the compiled module of the Python package; needs nanobind" OFF)
 option(FERRY_WERROR "Warnings are errors" ${PROJECT_IS_TOP_LEVEL})
-set(FERRY_TEST_SUITES unit protocol conformance emulated shmem gpu cli faults compile_fail example package tools CACHE STRING
-    "Which tests to build and run")
+include(FerryChoices)
+set(suites unit protocol conformance emulated shmem gpu cli faults compile_fail example package tools)
+set(FERRY_TEST_SUITES ${suites} CACHE STRING "Which tests to build and run")
+ferry_choices(FERRY_TEST_SUITES ${suites})
 set(FERRY_CUDA AUTO CACHE STRING
     "AUTO: can be built where nvcc is found, and the tool has GPU ranks where a GPU is found; NVCC: it has them where nvcc 13 is found; ON: built by default; OFF: left out")
+ferry_choice(FERRY_CUDA AUTO NVCC ON OFF)
 # Transports of GPUs: src/<name>, include/ferry/detail/<name> and public headers with _<name>_ need more than CUDA.
 set(FERRY_TRANSPORTS nvshmem)
 set(FERRY_SHMEM AUTO CACHE STRING "Ranks as processes over OpenSHMEM: AUTO: where it is found; ON: required; OFF: left out")
+ferry_choice(FERRY_SHMEM AUTO ON OFF)
 set(FERRY_SANITIZE "" CACHE STRING "Sanitizers for every target, as -fsanitize takes them: address,undefined or thread")
 set(FERRY_SANITIZE_LIBRARY_ALONE "" CACHE STRING "Checks of these sanitizers that targets other than the library leave out")
 

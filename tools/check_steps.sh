@@ -35,7 +35,7 @@ check_docs() {
   build_preset release ferry_cli || return 1
   python3 tools/check_docs.py . --ferry build/release/ferry
 }
-has_nvcc() { [[ -n "$(command -v nvcc || compgen -G /usr/local/cuda/bin/nvcc)" ]]; }
+has_nvcc() { [[ -n "$(command -v "${CUDACXX:-nvcc}" || compgen -G /usr/local/cuda/bin/nvcc)" ]]; }
 require_nvcc() { has_nvcc || { say "skipped: nvcc was found neither on the PATH nor in /usr/local/cuda/bin" && return 1; }; }
 # What a user builds who wants no tests: the suite of `ferry verify` is in it.
 check_product() {
@@ -74,7 +74,7 @@ check_cuda() {
 package_project() {
   cmake -D build="$PWD/build/cuda" -D source="$PWD/tests/package/$1" -D work="$PWD/build/cuda/package_$1" \
     -D generator=Ninja -D compiler=c++ \
-    -D settings="-DCMAKE_CUDA_COMPILER=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc);-DCMAKE_CUDA_ARCHITECTURES=90a-real;-DCMAKE_CUDA_FLAGS=--Ofast-compile=max" \
+    -D settings="-DCMAKE_CUDA_COMPILER=$(sed -n 's/^FERRY_NVCC:.*=//p' build/cuda/CMakeCache.txt);-DCMAKE_CUDA_ARCHITECTURES=90a-real;-DCMAKE_CUDA_FLAGS=--Ofast-compile=max" \
     -P tests/package/run.cmake
 }
 
