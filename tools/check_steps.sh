@@ -16,15 +16,16 @@ check_tidy() {
   [[ ! -f build/cuda/CMakeCache.txt ]] || home=$(sed -n 's/^NVSHMEM_HOME:.*=//p' build/cuda/CMakeCache.txt)
   cmake --preset "$preset" -B "$folder" -DFERRY_UNITY=OFF ${home:+-DNVSHMEM_HOME="$home"} >"$log" 2>&1 ||
     { cat "$log" >&2; return 1; }
-  local places=("$folder" "^$PWD/((src|tool|tests|benchmarks|examples)/.*|python/src/cuda/cuda_.*)\.cpp$")
-  for folder in build/cp*/; do  # the rest of the Python module, where the step python has built it
-    [[ ! -f $folder/compile_commands.json ]] || places+=("$folder" "^$PWD/python/(src|transports)/.*\.cpp$")
-  done
+  local here  # as a regular expression
+  here=$(sed 's/[][\.*^$+?(){}|]/\\&/g' <<<"$PWD")
+  local places=("$folder" "^$here/((src|tool|tests|benchmarks|examples)/.*|python/src/cuda/cuda_.*)\.cpp$")
+  folder=build/cp-check  # the rest of the Python module, where the step python has built it
+  [[ ! -f $folder/compile_commands.json ]] || places+=("$folder" "^$here/python/(src|transports)/.*\.cpp$")
   # Several files are one text, most of whose headers are read once. A source that lacks an include of its own is found
   # by ./dev check --all, where those of src and tool are looked at alone, and by whoever builds with FERRY_UNITY=OFF.
   local together='tests|benchmarks|examples'
   [[ -n $looks_alone ]] || together+='|src|tool'
-  python3 tools/run_tidy.py --together "^$PWD/($together)/" "$PWD/$tools/clang-tidy" "$(nproc)" "${places[@]}" | tee "$log"
+  python3 tools/run_tidy.py --together "^$here/($together)/" "$PWD/$tools/clang-tidy" "$(nproc)" "${places[@]}" | tee "$log"
 }
 check_headers() { build_preset release ferry_header_check; }
 check_dependencies() { python3 tools/check_dependencies.py .; }
