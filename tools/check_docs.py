@@ -20,6 +20,7 @@ import sys
 import sources
 
 NAMES_PAGES = ("docs/coming-from-max.md", "docs/coming-from-deepep.md", "docs/max-names.md")
+FOLDERS = ("benchmarks", "docs", "examples", "include", "python", "python-deepep", "src", "tests", "tool", "tools")
 DETAIL = "include/ferry/detail/"
 REFERENCES = ("docs/formats.md", "docs/glossary.md", "docs/max-names.md", "docs/protocol.md", "docs/tuning.md")
 MOST_WORDS, MOST_WORDS_OF_PARAGRAPH = 1500, 120
@@ -191,13 +192,11 @@ def check_lengths(page):
                        for number, count in paragraphs(page) if count > MOST_WORDS_OF_PARAGRAPH]
 
 
-def is_left_out(path):
-    return path.parts[0] == "build" or any(part.startswith(".") for part in path.parts)
-
-
 def pages_under(root):
-    return {path.relative_to(root).as_posix(): Page(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
-            for path in sorted(root.rglob("*.md")) if not is_left_out(path.relative_to(root))}
+    """Those of the project: what else lies in the clone, such as environments and builds, is of others."""
+    found = [(path.name, path.read_text(encoding="utf-8")) for path in sorted(root.glob("*.md"))]
+    found += sources.files_under(root, FOLDERS, (".md",))
+    return {path: Page(path, text) for path, text in found if "/." not in path}
 
 
 def output_of(*command):

@@ -58,7 +58,7 @@ class Links(Tree):
             self.assertEqual(len(self.findings("README.md", text + "\n")), 1, text)
 
     def test_what_others_wrote_is_left_out(self):
-        for path in ("build/release/a.md", ".venv/a.md"):
+        for path in ("build/release/a.md", ".venv/a.md", "venv/a.md", "docs/.cache/a.md"):
             self.assertEqual(self.findings(path, "[a](none.md)\n"), [])
 
     def test_what_is_code_is_no_link(self):

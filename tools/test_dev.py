@@ -117,6 +117,15 @@ class PartsTests(unittest.TestCase):
         self.assertEqual(self.said("command_check --all words", function), ["[1]"])
         self.assertEqual(self.said("command_check words", function), ["[]"])
 
+    def test_sources_are_those_of_the_project(self):
+        call = ("mkdir -p include src tool tests benchmarks examples python venv/lib build/x; touch src/a.cpp src/a.md "
+                "python/b.cuh venv/lib/c.h build/x/d.cpp; sources | xargs -0 printf 'SEEN %s\\n' | sort")
+        self.assertEqual(self.said(call, ""), ["python/b.cuh", "src/a.cpp"])
+        tracked = subprocess.run(["git", "ls-files", "*.h", "*.cpp", "*.cu", "*.cuh"], cwd=ROOT, capture_output=True, text=True,
+                                 check=False).stdout.split()
+        folders = re.search(r"^  find ([a-z ]+) -type f", (ROOT / "dev").read_text(), re.MULTILINE).group(1).split()
+        self.assertLessEqual({path.split("/")[0] for path in tracked}, set(folders))
+
     def test_a_check_of_no_file_fails(self):
         self.assertEqual(self.said('check_format && echo "SEEN passed" || echo "SEEN failed"', ""), ["failed"])
 
