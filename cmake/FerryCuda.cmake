@@ -75,7 +75,7 @@ list(FILTER device_headers EXCLUDE REGEX "/detail/(${transports})/|^include/ferr
 foreach(header ${device_headers})
   string(REGEX REPLACE "^(include|src)/" "" include_path ${header})
   string(REPLACE "/" "_" stem ${header})
-  set(source ${CMAKE_BINARY_DIR}/header_check/${stem}.cu)
+  set(source ${PROJECT_BINARY_DIR}/header_check/${stem}.cu)
   file(CONFIGURE OUTPUT ${source} CONTENT "#include \"@include_path@\"\n#include \"@include_path@\"\n" @ONLY)
   set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -ptx)
   list(APPEND FERRY_CUDA_COMPILE_SOURCES ${source})

@@ -78,6 +78,48 @@ class NvccTests(FolderCase):
         self.assertEqual(self.found(CUDACXX=str(self.folder / "none")), "0 FERRY_NVCC-NOTFOUND")
 
 
+class SubprojectTests(FolderCase):
+    def test_the_project_around_keeps_its_own(self):
+        (self.folder / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.25)\nproject(around LANGUAGES CXX)\n"
+            f'add_subdirectory("{ROOT}" ferry)\nmessage(NOTICE "type=[${{CMAKE_BUILD_TYPE}}]")\n', encoding="utf-8")
+        done = run("-S", self.folder, "-B", self.folder / "build", "-DFERRY_CUDA=OFF", "-DFERRY_SHMEM=OFF")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("type=[]", done.stderr)
+        self.assertEqual([path.name for path in (self.folder / "build").iterdir() if path.is_dir()
+                          and path.name not in ("CMakeFiles", "ferry")], [])
+        run("--install", self.folder / "build", "--prefix", self.folder / "installed")
+        self.assertFalse((self.folder / "installed").exists())
+
+
+class PackageTests(FolderCase):
+    """ferry-config.cmake, with empty targets: what it finds."""
+
+    def found(self, package, *words):
+        config = f"{self.folder}/lib/cmake/ferry"
+        text = (f'project(uses LANGUAGES NONE)\ninclude(CMakePackageConfigHelpers)\nset(CMAKE_INSTALL_PREFIX "{self.folder}")\n'
+                f'configure_package_config_file("{CMAKE}/ferry-config.cmake.in" "{config}/ferry-config.cmake" '
+                f'INSTALL_DESTINATION "{config}")\nlist(APPEND CMAKE_MODULE_PATH "{self.folder}")\n')
+        text += "".join(f'file(WRITE "{config}/{name}-targets.cmake" "")\n' for name in ("ferry", "ferry-cuda"))
+        text += "".join(f'file(WRITE "{self.folder}/Find{name}.cmake" "set({name}_FOUND TRUE)")\n' for name in ("fmt", "Threads"))
+        text += f'find_package({package} QUIET {" ".join(words)} PATHS "{self.folder}" NO_DEFAULT_PATH)\n'
+        text += f'message(NOTICE "${{{package}_FOUND}} ${{{package}_cuda_FOUND}} ${{{package}_NOT_FOUND_MESSAGE}}")\n'
+        (self.folder / "CMakeLists.txt").write_text(f"cmake_minimum_required(VERSION 3.25)\n{text}", encoding="utf-8")
+        done = run("-S", self.folder, "-B", tempfile.mkdtemp(dir=self.folder), "-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stderr.splitlines()[0].strip()
+
+    def test_components_count_by_either_name(self):
+        for package in ("ferry", "Ferry"):
+            self.assertEqual(self.found(package), "1 FALSE")
+            self.assertIn("0 FALSE component shmem is not part of this", self.found(package, "COMPONENTS", "shmem"))
+
+    def test_without_the_toolkit(self):
+        self.assertEqual(self.found("ferry", "OPTIONAL_COMPONENTS", "cuda"), "1 FALSE")
+        for component in ("cuda", "nvshmem"):
+            self.assertIn("0 FALSE component cuda takes the CUDA toolkit", self.found("ferry", "COMPONENTS", component))
+
+
 class RefusalTests(FolderCase):
     def refused(self, *settings):
         done = run("-S", ROOT, "-B", tempfile.mkdtemp(dir=self.folder), *settings)
@@ -88,6 +130,11 @@ class RefusalTests(FolderCase):
         old = self.nvcc("old", "12.4")
         self.assertIn(f"FERRY_CUDA=ON, but {old} is of CUDA 12", self.refused("-DFERRY_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={old}"))
         self.assertIn("FERRY_NVSHMEM=ON, but it has no GPU ranks", self.refused("-DFERRY_CUDA=off", "-DFERRY_NVSHMEM=ON"))
+
+    def test_a_build_in_the_tree(self):
+        (self.folder / "CMakeLists.txt").write_bytes((ROOT / "CMakeLists.txt").read_bytes())
+        done = run(self.folder, "-B", self.folder)
+        self.assertIn("A build needs a folder of its own", done.stderr)
 
     def test_words(self):
         for setting, said in (("FERRY_CUDA=NO_SUCH", "one of AUTO, NVCC, ON, OFF"), ("FERRY_SHMEM=NVCC", "one of AUTO, ON, OFF"),
