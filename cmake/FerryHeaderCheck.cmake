@@ -1,12 +1,13 @@
-# ferry_header_check: every header of include/ and src/ compiles alone, and twice in one file.
+# ferry_header_check: every header of include/ and src/ compiles alone, and twice in one file; those of src/ for GPUs and
+# of transports of GPUs aside. FerryCuda.cmake has the headers that need nvcc.
 file(GLOB_RECURSE FERRY_HEADERS CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} include/*.h src/*.h)
 list(JOIN FERRY_TRANSPORTS "|" transports)
-list(FILTER FERRY_HEADERS EXCLUDE REGEX "^(include/ferry/cuda|(include/ferry/detail|src)/(cuda|${transports}))/")
+list(FILTER FERRY_HEADERS EXCLUDE REGEX "^(src/cuda|(include/ferry/detail|src)/(${transports}))/")
 set(header_sources)
 foreach(header ${FERRY_HEADERS})
   string(REGEX REPLACE "^(include|src)/" "" include_path ${header})
   string(REPLACE "/" "_" stem ${header})
-  set(source ${CMAKE_BINARY_DIR}/header_check/${stem}.cpp)
+  set(source ${PROJECT_BINARY_DIR}/header_check/${stem}.cpp)
   file(CONFIGURE OUTPUT ${source} CONTENT "#include \"@include_path@\"\n#include \"@include_path@\"\n" @ONLY)
   list(APPEND header_sources ${source})
 endforeach()

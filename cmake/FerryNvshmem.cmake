@@ -1,12 +1,16 @@
 # The NVSHMEM world, in targets of its own, since NVSHMEM's device library wants relocatable device code: ferry_nvshmem
 # for C++ programs, ferry_nvshmem_kernels for those that compile kernels with hooks inside. Without NVSHMEM the rest builds.
 set(FERRY_NVSHMEM AUTO CACHE STRING "AUTO: can be built where NVSHMEM is found; ON: built by default; OFF: left out")
+ferry_choice(FERRY_NVSHMEM AUTO ON OFF)
 # As FERRY_WHY_NO_GPUS.
 set(FERRY_WHY_NO_NVSHMEM "")
 if(FERRY_NVSHMEM STREQUAL "OFF")
   set(FERRY_WHY_NO_NVSHMEM "it was configured with FERRY_NVSHMEM=OFF")
 elseif(FERRY_WHY_NO_GPUS)
   set(FERRY_WHY_NO_NVSHMEM "it has no GPU ranks at all: docs/multi-host-gpus.md says what to install and what to build")
+endif()
+if(FERRY_NVSHMEM STREQUAL "ON" AND NOT TARGET ferry_cuda)
+  message(FATAL_ERROR "FERRY_NVSHMEM=ON, but it has no GPU ranks, which NVSHMEM needs: ${FERRY_WHY_NO_GPUS}")
 endif()
 if(NOT TARGET ferry_cuda OR FERRY_NVSHMEM STREQUAL "OFF")
   return()

@@ -33,7 +33,7 @@ function(ferry_tests_in_batches target)
                           COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE "\n" ";" batches "${batches}")
   foreach(batch IN LISTS batches)
-    string(REPLACE " " ";" batch "${batch}")
+    string(REPLACE "\t" ";" batch "${batch}")
     list(POP_FRONT batch first)
     if(batch)
       file(RELATIVE_PATH name ${CMAKE_CURRENT_SOURCE_DIR} ${first}) # with its folder: two may have a file of one name

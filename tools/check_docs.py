@@ -4,7 +4,8 @@
 usage: check_docs.py ROOT [--ferry BINARY | --without-commands]
   links      a relative link of a .md file leads to a file, and to a heading of it where it names one
   files      a file of the tree that a code span names is there
-  commands   `ferry COMMAND --option` is a command and an option that BINARY knows; `./dev COMMAND` is in `./dev help`
+  commands   `ferry COMMAND --option` is a command and an option that BINARY knows; `./dev COMMAND` is in `./dev help`,
+             and so are its steps and presets
   names      in the pages for those who come from another system a name outside the first column of a table is in a public
              header, or in the files of src/ or include/ferry/detail/ that its line names
   lengths    a page of docs/ has at most 1500 words and a paragraph 120, the lab and pages to look things up in aside
@@ -19,6 +20,7 @@ import sys
 import sources
 
 NAMES_PAGES = ("docs/coming-from-max.md", "docs/coming-from-deepep.md", "docs/max-names.md")
+FOLDERS = ("benchmarks", "docs", "examples", "include", "python", "python-deepep", "src", "tests", "tool", "tools")
 DETAIL = "include/ferry/detail/"
 REFERENCES = ("docs/formats.md", "docs/glossary.md", "docs/max-names.md", "docs/protocol.md", "docs/tuning.md")
 MOST_WORDS, MOST_WORDS_OF_PARAGRAPH = 1500, 120
@@ -29,7 +31,11 @@ HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 FORMAT_LIST = "include/ferry/detail/formats/format_list.h"  # the names of formats are public
 FILE = re.compile(r"(?:include|src|tool|tests|docs|examples|tools|benchmarks|cmake|python-deepep|python)/[\w./-]*[\w/-]")
 FERRY = re.compile(r"(?:^|[\s;&|(])(?:\S*/)?ferry +([a-z]+(?: +[a-z]+\b(?=\s|$))?)([^;&|#]*)")
-DEV = re.compile(r"\./dev +([a-z]+)")
+DEV = re.compile(r"\./dev +([a-z][a-z-]*)([^;&|#]*)")
+DEV_COMMANDS = re.compile(r"^  ([a-z][a-z-]*) ", re.MULTILINE)
+DEV_STEPS = re.compile(r"^  check \[step\.\.\.\] +([a-z, \n-]+);", re.MULTILINE)
+DEV_PRESETS = re.compile(r"in build/<preset>: ([a-z, -]+)$", re.MULTILINE)
+WORD = re.compile(r"(?<![^\s,])[a-z][a-z-]*(?![^\s,])")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 NAME = re.compile(r"[A-Za-z_]\w*(?:::\w+)*")
 
@@ -89,7 +95,29 @@ def commands_of(page):
     return page.code + page.spans()
 
 
-def check_commands(page, help_of, dev_commands):
+def words_of_dev(text):
+    """{command: the words that it takes, or None where it takes any} of `./dev help`."""
+    words = dict.fromkeys(DEV_COMMANDS.findall(text))
+    for pattern, commands in ((DEV_STEPS, ("check",)), (DEV_PRESETS, ("build", "test"))):
+        if match := pattern.search(text):
+            words |= dict.fromkeys(commands, set(match.group(1).replace(",", " ").split()))
+    return words
+
+
+def check_dev_commands(page, number, text, dev_words):
+    """dev_words: as of words_of_dev. Words behind a command that a comment names are prose."""
+    findings = []
+    for match in DEV.finditer(text):
+        command, rest = match.groups()
+        if command not in dev_words:
+            findings.append(f"{page.path}:{number}: ./dev has no command {command}")
+        elif dev_words[command] is not None and "#" not in text[:match.start()]:
+            findings += [f"{page.path}:{number}: ./dev {command} knows no {word}"
+                         for word in WORD.findall(rest) if word not in dev_words[command]]
+    return findings
+
+
+def check_commands(page, help_of, dev_words):
     """help_of("codec encode"): the help text of a command; None where there is no such command."""
     findings = []
     for number, text in commands_of(page):
@@ -102,8 +130,7 @@ def check_commands(page, help_of, dev_commands):
             options = set(OPTION.findall(known))
             findings += [f"{page.path}:{number}: ferry {command} has no option {option}"
                          for option in OPTION.findall(rest) if option not in options]
-        findings += [f"{page.path}:{number}: ./dev has no command {command}" for command in DEV.findall(text)
-                     if command not in dev_commands]
+        findings += check_dev_commands(page, number, text, dev_words)
     return findings
 
 
@@ -165,13 +192,11 @@ def check_lengths(page):
                        for number, count in paragraphs(page) if count > MOST_WORDS_OF_PARAGRAPH]
 
 
-def is_left_out(path):
-    return path.parts[0] == "build" or any(part.startswith(".") for part in path.parts)
-
-
 def pages_under(root):
-    return {path.relative_to(root).as_posix(): Page(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
-            for path in sorted(root.rglob("*.md")) if not is_left_out(path.relative_to(root))}
+    """Those of the project: what else lies in the clone, such as environments and builds, is of others."""
+    found = [(path.name, path.read_text(encoding="utf-8")) for path in sorted(root.glob("*.md"))]
+    found += sources.files_under(root, FOLDERS, (".md",))
+    return {path: Page(path, text) for path, text in found if "/." not in path}
 
 
 def output_of(*command):
@@ -186,7 +211,7 @@ def check(root, binary):
     findings = []
     texts = {}
     if binary:
-        dev_commands = set(re.findall(r"^  ([a-z]+)\b", output_of(str(root / "dev"), "help") or "", re.MULTILINE))
+        dev_words = words_of_dev(output_of(str(root / "dev"), "help") or "")
 
     def help_of(command):
         if command not in texts:
@@ -198,7 +223,7 @@ def check(root, binary):
     for page in pages.values():
         findings += check_links(page, pages, root) + check_files(page, root) + check_lengths(page)
         if binary:
-            findings += check_commands(page, help_of, dev_commands)
+            findings += check_commands(page, help_of, dev_words)
     for name in NAMES_PAGES:
         findings += check_names(pages[name], root) if name in pages else []
     return pages, findings

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One screen per idea: files of at most 400 lines, functions of at most 60, __global__ bodies of at most 40, and in the
+"""One screen per idea: files of at most 400 lines, ./dev too, functions of at most 60, __global__ bodies of at most 40, and in the
 library (include, src) functions of at most 7 parameters, also where they are only declared. A file of more than 300 lines is named, as advice.
 
 usage: check_sizes.py [ROOT]
@@ -14,7 +14,8 @@ import sources
 
 MAX_FILE, MAX_FUNCTION, MAX_KERNEL, MAX_PARAMETERS = 400, 60, 40, 7
 LONG_FILE = 300
-FOLDERS = ("include", "src", "tool", "python", "python-deepep", "tests", "benchmarks", "examples", "tools")
+FOLDERS = ("include", "src", "tool", "python", "python-deepep", "tests", "benchmarks", "examples", "tools", "cmake")
+WITHOUT_SUFFIX = ("dev", ".ci/run")
 NOT_A_FUNCTION = re.compile(r"^\s*(\w+\s+)*(namespace|class|struct|union|enum|extern|concept)\b(?![^{]*\)\s*(const|noexcept|override|final|\s)*$)")
 FUNCTION_HEAD = re.compile(r"(?P<name>[~\w]+|operator\s*\S+)\s*\(")
 # Words before a name that have parentheses of their own: __launch_bounds__(512, 1) void kernel(Params p).
@@ -124,6 +125,12 @@ def check_python(path, text):
             if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno + 1 > MAX_FUNCTION]
 
 
+def check_bash(path, text):
+    functions = re.finditer(r"^(\w+)\(\) {\n.*?^}$", text, re.MULTILINE | re.DOTALL)
+    return [f"{path}: {match.group(1)} has {match.group().count(chr(10)) + 1} lines (limit {MAX_FUNCTION})"
+            for match in functions if match.group().count("\n") >= MAX_FUNCTION]
+
+
 def check_file(path, text):
     lines = text.count("\n")
     findings = [f"{path}: {lines} lines (limit {MAX_FILE})"] if lines > MAX_FILE else []
@@ -131,11 +138,15 @@ def check_file(path, text):
         findings += check_cxx(path, text)
     elif path.endswith(".py"):
         findings += check_python(path, text)
+    elif path.endswith(".sh") or path in WITHOUT_SUFFIX:
+        findings += check_bash(path, text)
     return findings
 
 
 def main():
-    files = sources.files_under(sources.root_argument(), FOLDERS, sources.CXX_SUFFIXES + (".py", ".sh", ".cmake"))
+    root = sources.root_argument()
+    files = sources.files_under(root, FOLDERS, sources.CXX_SUFFIXES + (".py", ".sh", ".cmake"))
+    files += [(name, (root / name).read_text(encoding="utf-8")) for name in WITHOUT_SUFFIX if (root / name).is_file()]
     for path, text in files:
         if LONG_FILE < text.count("\n") <= MAX_FILE:
             print(f"advice: {path} has {text.count(chr(10))} lines: is it one idea?")

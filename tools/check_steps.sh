@@ -2,7 +2,12 @@
 # The steps of `./dev check`: a function check_<step> for each, which returns 77 where the machine lacks what it needs.
 # Part of ./dev, whose functions and constants they use.
 
-check_format() { sources | xargs -0 clang-format --dry-run -Werror; }
+check_format() {
+  local files
+  mapfile -d '' files < <(sources)
+  [[ ${#files[@]} -gt 0 ]] || { say "format: found nothing to check" && return 1; }
+  printf '%s\0' "${files[@]}" | xargs -0 clang-format --dry-run -Werror
+}
 check_tidy() {
   need_clang_tidy || return 1
   local folder=build/tidy log=build/tidy.log tools=build/tools/$clang_tidy/bin preset=release home=
@@ -11,15 +16,16 @@ check_tidy() {
   [[ ! -f build/cuda/CMakeCache.txt ]] || home=$(sed -n 's/^NVSHMEM_HOME:.*=//p' build/cuda/CMakeCache.txt)
   cmake --preset "$preset" -B "$folder" -DFERRY_UNITY=OFF ${home:+-DNVSHMEM_HOME="$home"} >"$log" 2>&1 ||
     { cat "$log" >&2; return 1; }
-  local places=("$folder" "^$PWD/((src|tool|tests|benchmarks|examples)/.*|python/src/cuda/cuda_.*)\.cpp$")
-  for folder in build/cp*/; do  # the rest of the Python module, where the step python has built it
-    [[ ! -f $folder/compile_commands.json ]] || places+=("$folder" "^$PWD/python/(src|transports)/.*\.cpp$")
-  done
+  local here  # as a regular expression
+  here=$(sed 's/[][\.*^$+?(){}|]/\\&/g' <<<"$PWD")
+  local places=("$folder" "^$here/((src|tool|tests|benchmarks|examples)/.*|python/src/cuda/cuda_.*)\.cpp$")
+  folder=build/cp-check  # the rest of the Python module, where the step python has built it
+  [[ ! -f $folder/compile_commands.json ]] || places+=("$folder" "^$here/python/(src|transports)/.*\.cpp$")
   # Several files are one text, most of whose headers are read once. A source that lacks an include of its own is found
   # by ./dev check --all, where those of src and tool are looked at alone, and by whoever builds with FERRY_UNITY=OFF.
   local together='tests|benchmarks|examples'
   [[ -n $looks_alone ]] || together+='|src|tool'
-  python3 tools/run_tidy.py --together "^$PWD/($together)/" "$PWD/$tools/clang-tidy" "$(nproc)" "${places[@]}" | tee "$log"
+  python3 tools/run_tidy.py --together "^$here/($together)/" "$PWD/$tools/clang-tidy" "$(nproc)" "${places[@]}" | tee "$log"
 }
 check_headers() { build_preset release ferry_header_check; }
 check_dependencies() { python3 tools/check_dependencies.py .; }
@@ -30,7 +36,8 @@ check_docs() {
   build_preset release ferry_cli || return 1
   python3 tools/check_docs.py . --ferry build/release/ferry
 }
-has_nvcc() { [[ -n "$(command -v nvcc || compgen -G /usr/local/cuda/bin/nvcc)" ]]; }
+has_nvcc() { [[ -n "$(command -v "${CUDACXX:-nvcc}" || compgen -G /usr/local/cuda/bin/nvcc)" ]]; }
+require_nvcc() { has_nvcc || { say "skipped: nvcc was found neither on the PATH nor in /usr/local/cuda/bin" && return 1; }; }
 # What a user builds who wants no tests: the suite of `ferry verify` is in it.
 check_product() {
   local folder=build/product
@@ -55,7 +62,7 @@ check_python() {
   return "$status"
 }
 check_cuda() {
-  has_nvcc || return 77
+  require_nvcc || return 77
   need_python_tools || return 1
   # The tool links all that is installed. Tests, benchmarks and examples for GPUs are not run.
   local configure_options=("$not_run" -DFERRY_PYTHON=ON -DPython_EXECUTABLE="$PWD/$venv/bin/python")
@@ -68,14 +75,14 @@ check_cuda() {
 package_project() {
   cmake -D build="$PWD/build/cuda" -D source="$PWD/tests/package/$1" -D work="$PWD/build/cuda/package_$1" \
     -D generator=Ninja -D compiler=c++ \
-    -D settings="-DCMAKE_CUDA_COMPILER=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc);-DCMAKE_CUDA_ARCHITECTURES=90a-real;-DCMAKE_CUDA_FLAGS=--Ofast-compile=max" \
+    -D settings="-DCMAKE_CUDA_COMPILER=$(sed -n 's/^FERRY_NVCC:.*=//p' build/cuda/CMakeCache.txt);-DCMAKE_CUDA_ARCHITECTURES=90a-real;-DCMAKE_CUDA_FLAGS=--Ofast-compile=max" \
     -P tests/package/run.cmake
 }
 
 # Builds what needs NVSHMEM, tests, examples and the tool too, with that of the machine or of PyPI; nothing is run.
 # They lie in the folder of `check cuda`, whose objects they need.
 check_nvshmem() {
-  has_nvcc || return 77
+  require_nvcc || return 77
   local home=${NVSHMEM_HOME:-} folder=$PWD/build/cuda
   mkdir -p "$folder"
   if [[ -z "$home" ]] && ! python_has_nvshmem; then

@@ -136,6 +136,7 @@ def main():
     root = sources.root_argument()
     files = sources.files_under(root, REFUSED_IN)
     pages = sources.files_under(root, ("docs",), (".md",))
+    pages += sources.files_under(root, (*REFUSED_IN, "python-deepep", "cmake"), (".py", ".sh", ".cmake"))
     pages += [(path.name, path.read_text(encoding="utf-8")) for path in sorted(root.glob("*.md"))]
     return sources.finish("words", len(files) + len(pages), [finding for file in files for finding in check_file(*file)] +
                           [finding for page in pages for finding in check_page(*page)])

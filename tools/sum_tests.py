@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Adds up result files (JUnit XML, as ctest --output-junit writes it) and prints one closing line.
 
-usage: sum_tests.py [--require PREFIX]... [--may-skip-all] RESULT.xml...
-Exit code 1 where a test failed, a file is missing or holds no test, no test whose name starts with a required PREFIX
-passed, or none passed at all, unless --may-skip-all. Then the reasons of the skipped tests are printed, too.
+usage: sum_tests.py [--require RESULT:PREFIX]... [--may-skip-all] RESULT.xml...
+Exit code 1 where a test failed, a file is missing or holds no test, no test of RESULT.xml whose name starts with PREFIX
+passed, though that is required, or none passed at all, unless --may-skip-all. Then the reasons of the skipped tests are
+printed, too.
 """
 
 import argparse
@@ -14,8 +15,8 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 
-# What GoogleTest, Python's unittest and this project's own test programs print.
-REASON = re.compile(r": Skipped\n(.+)|skipped '(.+?)'\n|: skipped: (.+)")
+# What GoogleTest, Python's unittest, this project's own test programs and pytest print.
+REASON = re.compile(r": Skipped\n(.+)|skipped '(.+?)'\n|: skipped: (.+)|^SKIPPED \[\d+\] [^:\n]+:(?:\d+:)? (.+)", re.MULTILINE)
 
 
 def reason(case):
@@ -67,7 +68,7 @@ def main(arguments):
             continue
         count = collections.Counter(result for _, result, _ in cases)
         total += count
-        passed_names |= {name for name, result, _ in cases if result == "passed"}
+        passed_names |= {f"{path.stem}:{name}" for name, result, _ in cases if result == "passed"}
         faults += [f"{path.stem}: {name} failed" for name, result, _ in cases if result == "failed"]
         reasons.update(why for _, result, why in cases if result == "skipped")
         print(f"{path.stem}: {line(count)}")

@@ -15,7 +15,7 @@ def advice(*settings):
     with tempfile.TemporaryDirectory() as folder:
         script = pathlib.Path(folder, "print.cmake")
         names = sorted(set(re.findall(r"set\((FERRY_\w+)", ADVICE.read_text())))
-        script.write_text(f"include({ADVICE})\n" + "".join(f'message(NOTICE "{name}=${{{name}}}")\n' for name in names))
+        script.write_text(f"include(\"{ADVICE}\")\n" + "".join(f'message(NOTICE "{name}=${{{name}}}")\n' for name in names))
         done = subprocess.run(["cmake", *settings, "-P", script], capture_output=True, text=True, timeout=60, check=True)
     return dict(line.split("=", 1) for line in done.stderr.splitlines())
 

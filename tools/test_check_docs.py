@@ -14,6 +14,14 @@ class Exchange { public: void dispatch(int in); };
 int first_expert(const Shape& shape);
 }
 """
+DEV_HELP = """usage: ./dev <command>
+  demo [option...]    build and run `ferry demo`
+  gpu-test            build and run the tests
+  check [step...]     format, words,
+                      tidy; or only the steps named; with --all
+  test [preset...]    build and run the tests
+  build [preset]      build one preset (release) in build/<preset>: release, cuda-compile
+"""
 HELP = {"demo": "--out-dir TEXT  where\n--json", "bench": "--format TEXT", "codec encode": "--in TEXT"}
 
 
@@ -35,7 +43,7 @@ class Tree(unittest.TestCase):
         return check_docs.check(self.root, None)[1]
 
     def commands(self, text):
-        return check_docs.check_commands(check_docs.Page("README.md", text), HELP.get, {"demo", "test"})
+        return check_docs.check_commands(check_docs.Page("README.md", text), HELP.get, check_docs.words_of_dev(DEV_HELP))
 
 
 class Links(Tree):
@@ -50,7 +58,7 @@ class Links(Tree):
             self.assertEqual(len(self.findings("README.md", text + "\n")), 1, text)
 
     def test_what_others_wrote_is_left_out(self):
-        for path in ("build/release/a.md", ".venv/a.md"):
+        for path in ("build/release/a.md", ".venv/a.md", "venv/a.md", "docs/.cache/a.md"):
             self.assertEqual(self.findings(path, "[a](none.md)\n"), [])
 
     def test_what_is_code_is_no_link(self):
@@ -65,11 +73,14 @@ class Files(Tree):
 
 class Commands(Tree):
     def test_good_commands_pass(self):
-        self.assertEqual(self.commands("`ferry demo --json`, `./dev test`\n```sh\nbuild/release/ferry bench \\\n"
+        self.assertEqual(self.commands("`ferry demo --json`, `./dev test`, `./dev build cuda-compile`,"
+                                       " `./dev check --but words,tidy`, `./dev gpu-test`\n```sh\nx  # ./dev check finds it\n\nbuild/release/ferry bench \\\n"
                                        "  --format bf16 && ./dev demo --out-dir x\nferry codec encode --in x.npy\n```\n"), [])
 
     def test_unknown_ones_are_found(self):
-        for text in ("`ferry sail`", "`ferry codec encode --out x`", "`ferry codec sail`", "`ferry demo --no-such`", "`./dev sail`", "```\nferry demo \\\n  --format x\n```",
+        for text in ("`ferry sail`", "`ferry codec encode --out x`", "`ferry codec sail`", "`ferry demo --no-such`", "`./dev sail`", "`./dev gpu-sail`",
+                     "`./dev check sail`", "`./dev check --all words sail`", "`./dev check --but words,sail`",
+                     "`./dev test sail`", "```\n./dev build cuda # all\n```", "```\nferry demo \\\n  --format x\n```",
                      "```\nx; ../ferry sail\n```"):
             self.assertEqual(len(self.commands(text + "\n")), 1, text)
 

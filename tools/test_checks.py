@@ -5,8 +5,10 @@ import contextlib
 import io
 import pathlib
 import re
+import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import check_dependencies
 import check_invariants
@@ -14,7 +16,6 @@ import check_readme
 import check_sizes
 import check_words
 import sources
-import sum_tests
 
 
 def words(path, text):
@@ -221,6 +222,21 @@ class Sizes(unittest.TestCase):
         self.assertEqual(check_sizes.check_file("a.h", "\n" * 400), [])
         self.assertEqual(len(check_sizes.check_file("a.h", "\n" * 401)), 1)
         self.assertEqual(len(check_sizes.check_file("a.py", "def f():\n" + "  a()\n" * 61)), 1)
+        for path in ("dev", "tools/a.sh"):
+            self.assertEqual(check_sizes.check_file(path, "f() {\n" + "  a\n" * 58 + "}\n"), [], path)
+            self.assertEqual(len(check_sizes.check_file(path, "f() {\n" + "  a\n" * 59 + "}\n")), 1, path)
+
+    def test_files_that_are_covered(self):
+        for path, check in (("dev", check_sizes), ("cmake/a.cmake", check_sizes), ("python/a.py", check_sizes),
+                            ("python/a.py", check_words), ("tests/a.sh", check_words), ("cmake/a.cmake", check_words)):
+            with self.subTest(path=path, check=check.__name__), tempfile.TemporaryDirectory() as folder:
+                file = pathlib.Path(folder, path)
+                file.parent.mkdir(exist_ok=True)
+                file.write_text("# rankers\n" * 401, encoding="utf-8")
+                argv = mock.patch.object(sys, "argv", ["check", folder])
+                with argv, contextlib.redirect_stdout(io.StringIO()) as said:
+                    self.assertEqual(check.main(), 1)
+                self.assertIn(path, said.getvalue())
 
 
 class Invariants(unittest.TestCase):
@@ -307,56 +323,6 @@ class Readme(unittest.TestCase):
         self.assertTrue(check_readme.shows(page, "examples/other.cpp", self.PROGRAMS))
         self.assertFalse(check_readme.shows(page, check_readme.SHOWN[0], self.PROGRAMS))
         self.assertFalse(check_readme.shows(page.replace("other", "others"), "examples/other.cpp", self.PROGRAMS))
-
-
-class SumTests(unittest.TestCase):
-    GOOD = '<testsuite tests="3"><testcase name="unit/a" status="run"/><testcase name="unit/b" status="disabled"/>' \
-           '<testcase name="cli/c" status="notrun"><skipped/></testcase></testsuite>'
-
-    def run_on(self, *texts, require=()):
-        with tempfile.TemporaryDirectory() as folder:
-            paths = []
-            for index, text in enumerate(texts):
-                paths.append(str(pathlib.Path(folder) / f"{index}.xml"))
-                if text is not None:
-                    pathlib.Path(paths[-1]).write_text(text, encoding="utf-8")
-            output = io.StringIO()
-            with contextlib.redirect_stdout(output):
-                code = sum_tests.main([part for prefix in require for part in ("--require", prefix)] + paths)
-            return code, output.getvalue().splitlines()[-1]
-
-    def test_results_add_up(self):
-        self.assertEqual(self.run_on(self.GOOD, self.GOOD, require=["unit/"]), (0, "2 passed, 0 failed, 4 skipped"))
-
-    def test_a_failure_fails(self):
-        bad = self.GOOD.replace('status="run"/>', 'status="fail"><failure message=""/></testcase>')
-        self.assertEqual(self.run_on(self.GOOD, bad), (1, "1 passed, 1 failed, 4 skipped"))
-        odd = self.GOOD.replace('status="run"', 'status="lost"')
-        self.assertEqual(self.run_on(odd), (1, "0 passed, 1 failed, 2 skipped"))
-
-    def test_no_result_fails(self):
-        for texts in ((), (None,), ("",), ('<testsuite tests="0"></testsuite>',), (self.GOOD, None),
-                      (self.GOOD.replace('tests="3"', 'tests="4"'),)):
-            self.assertEqual(self.run_on(*texts)[0], 1, texts)
-
-    def test_reasons_of_skipped_tests(self):
-        skipped = '<testcase name="gpu/{0}" status="notrun"><skipped/><system-out>{1}</system-out></testcase>'
-        outputs = ("x.cpp:28: Skipped\nno GPU was found\n\n[  SKIPPED ] A.B (0 ms)", "a ... skipped 'no GPU was found'\n",
-                   "gpu_stress: skipped: no GPU was found", "nothing")
-        text = '<testsuite tests="4">' + "".join(map(skipped.format, range(4), outputs)) + "</testsuite>"
-        self.assertEqual(self.run_on(text)[0], 1)
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "gpu.xml"
-            path.write_text(text, encoding="utf-8")
-            output = io.StringIO()
-            with contextlib.redirect_stdout(output):
-                self.assertEqual(sum_tests.main(["--may-skip-all", str(path)]), 0)
-        self.assertIn("skipped 3: no GPU was found\n", output.getvalue())
-        self.assertIn("skipped 1: no reason given\n", output.getvalue())
-
-    def test_a_suite_that_vanished_fails(self):
-        self.assertEqual(self.run_on(self.GOOD, require=["protocol/"])[0], 1)
-        self.assertEqual(self.run_on(self.GOOD, require=["cli/"])[0], 1)
 
 
 class Records(unittest.TestCase):

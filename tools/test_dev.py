@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Tests of ./dev: what it refuses, before it installs or builds anything."""
 
+import json
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -29,15 +31,39 @@ class RefusalTests(unittest.TestCase):
                 self.assertEqual(done.stderr.count("\n"), 1)
 
     def test_words_that_mean_nothing(self):
-        for command in ("gpu-test", "gpu-sanitize", "plots", "setup"):
+        for command in ("gpu-test", "gpu-sanitize", "plots", "setup", "format"):
             with self.subTest(command=command):
                 self.assert_refused(dev(command, "nosuch"), f"dev: {command} takes no argument: nosuch")
+        self.assert_refused(dev("build", "release", "extra"), "dev: build takes one preset: extra")
+
+    def test_steps(self):
+        for arguments in (["sizes", "nosuch"], ["--all", "sizes", "nosuch"], ["--but", "nosuch"]):
+            self.assert_refused(dev("check", *arguments), "dev: check has no step nosuch; there are format dependencies")
+
+    def test_a_preset_without_tests(self):
+        self.assert_refused(dev("test", "cuda-compile"), "dev: preset cuda-compile has no tests")
 
     def test_commands(self):
         for word, hint in (("nonsense", ""), ("tets", "; did you mean test?"), ("gpubench", "; did you mean gpu-bench?")):
             done = dev(word)
             self.assert_refused(done)
             self.assertEqual(done.stderr, f"dev: no command {word}{hint}; ./dev help lists them\n")
+
+
+class HelpTests(unittest.TestCase):
+    def test_by_a_link(self):
+        with tempfile.TemporaryDirectory() as folder:
+            link = pathlib.Path(folder, "dev")
+            link.symlink_to(ROOT / "dev")
+            done = subprocess.run([link, "help"], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, dev().stdout)
+
+    def test_of_wheel_needs_nothing(self):
+        function = re.search(r"^command_wheel\(\) {$.*?^}$", (ROOT / "dev").read_text(), re.MULTILINE | re.DOTALL).group()
+        script = f'need() {{ echo needs; exit 1; }}; python3() {{ echo "$@"; }}\n{function}\ncommand_wheel -v --help'
+        done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, "-m pip wheel --help\n"))
 
 
 class SetupTests(unittest.TestCase):
@@ -56,14 +82,16 @@ class SetupTests(unittest.TestCase):
                                 for part in text.split("\n\n")), page)
 
 
-class AllTests(unittest.TestCase):
-    """What --all turns on: the functions that would build or look are in place of themselves."""
+class PartsTests(unittest.TestCase):
+    """Parts of ./dev, in an empty folder: the functions that would build or look are in place of themselves."""
 
     def said(self, call, function):
         functions = (ROOT / "dev").read_text(encoding="utf-8").partition("\ncommand=")[0]
-        with tempfile.TemporaryDirectory() as folder:
-            (pathlib.Path(folder) / "tools").symlink_to(ROOT / "tools")
-            copy = pathlib.Path(folder, "dev")
+        with tempfile.TemporaryDirectory() as outer:
+            folder = pathlib.Path(outer, "c++ [1]")
+            folder.mkdir()
+            (folder / "tools").symlink_to(ROOT / "tools")
+            copy = folder / "dev"
             copy.write_text(f"{functions}\nneed() {{ :; }}\n{function}\n{call}\n", encoding="utf-8")
             done = subprocess.run(["bash", copy], capture_output=True, text=True, timeout=60, check=False)
         return re.findall(r"^SEEN (.*)$", done.stdout, re.MULTILINE)
@@ -73,10 +101,49 @@ class AllTests(unittest.TestCase):
         self.assertEqual(self.said("command_test --all debug", function), ["debug [1]"])
         self.assertEqual(self.said("command_test debug", function), ["debug []"])
 
+    def test_each_preset_must_have_its_suites(self):
+        presets = {preset["name"]: preset.get("cacheVariables", {}).get("FERRY_TEST_SUITES")
+                   for preset in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]}
+        of_cmake = (ROOT / "cmake" / "FerryOptions.cmake").read_text(encoding="utf-8")
+        of_all = set(re.search(r"set\(suites ([a-z_ ]+)\)", of_cmake).group(1).split())
+        for preset in ("release", "debug", "tsan"):
+            (seen,) = self.said(f"command_test {preset}", 'test_preset() { :; }; python3() { echo "SEEN $*"; }')
+            required = set(re.findall(rf"--require {preset}:(\w+)/", seen)) - {"processes"}
+            chosen = set((presets[preset] or "").split(";")) - {""} or of_all - {"gpu"}
+            self.assertEqual(required, chosen if shutil.which("oshrun") else chosen - {"shmem", "faults"}, preset)
+
     def test_checks(self):
         function = 'check_words() { echo "SEEN [$looks_alone]"; }'
         self.assertEqual(self.said("command_check --all words", function), ["[1]"])
         self.assertEqual(self.said("command_check words", function), ["[]"])
+
+    def test_sources_are_those_of_the_project(self):
+        call = ("mkdir -p include src tool tests benchmarks examples python venv/lib build/x; touch src/a.cpp src/a.md "
+                "python/b.cuh venv/lib/c.h build/x/d.cpp; sources | xargs -0 printf 'SEEN %s\\n' | sort")
+        self.assertEqual(self.said(call, ""), ["python/b.cuh", "src/a.cpp"])
+        tracked = subprocess.run(["git", "ls-files", "*.h", "*.cpp", "*.cu", "*.cuh"], cwd=ROOT, capture_output=True, text=True,
+                                 check=False).stdout.split()
+        folders = re.search(r"^  find ([a-z ]+) -type f", (ROOT / "dev").read_text(), re.MULTILINE).group(1).split()
+        self.assertLessEqual({path.split("/")[0] for path in tracked}, set(folders))
+
+    def test_a_check_of_no_file_fails(self):
+        self.assertEqual(self.said('check_format && echo "SEEN passed" || echo "SEEN failed"', ""), ["failed"])
+
+    def test_files_of_tidy(self):
+        """Those of this folder, whatever its name, and of the build of the Python module that the step python makes."""
+        call = ("looks_alone=; mkdir -p build/cp-check build/cp312-linux; for folder in build/cp*; do echo [] "
+                '>"$folder/compile_commands.json"; done; check_tidy; echo "SEEN $PWD"')
+        *seen, here = self.said(call, "need_clang_tidy() { :; }; has_nvcc() { false; }; cmake() { :; }; "
+                                      "python3() { printf 'SEEN %s\\n' \"$@\"; }")
+        self.assertEqual(seen[5::2], ["build/tidy", "build/cp-check"])
+        self.assertRegex(f"{here}/tests/a.cpp", seen[2])
+        self.assertRegex(f"{here}/src/a.cpp", seen[6])
+        self.assertRegex(f"{here}/python/src/a.cpp", seen[8])
+
+    def test_a_step_that_is_skipped_says_why(self):
+        for step in ("cuda", "nvshmem"):
+            said = self.said(f'said=$(check_{step}) || echo "SEEN $? $said"', "has_nvcc() { return 1; }")
+            self.assertEqual(said, ["77 == skipped: nvcc was found neither on the PATH nor in /usr/local/cuda/bin"])
 
     def test_checks_but_some(self):
         steps = ("format dependencies words sizes invariants docs headers product python cuda nvshmem tidy").split()

@@ -84,6 +84,11 @@ class RunTidyTests(unittest.TestCase):
         self.assertIn("1 with findings", said)
         self.assertEqual(self.run_tidy(r"\.cpp$")[:2], (1, 1), "b: the others are known to be clean, alone, too")
 
+    def test_one_text_is_a_line_in_which_paths_may_have_spaces(self):
+        files = [self.write(f"{name} test.cpp", f"int {name};\n") for name in "ab"]
+        done = subprocess.run([sys.executable, TOOL.parent / "together.py", *files], capture_output=True, text=True, check=True)
+        self.assertEqual([line.split("\t") for line in done.stdout.splitlines()], [[str(file) for file in files]])
+
     def test_no_file_at_all_is_no_success(self):
         self.assertEqual(self.run_tidy("nothing")[0], 1)
 

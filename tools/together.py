@@ -2,7 +2,7 @@
 """Which sources can be one text: where several are compiled or looked at together, most of their headers are read once.
 
 usage: together.py FILE...
-Prints one line for each text: the paths of its files, with a space between two.
+Prints one line for each text: the paths of its files, with a tab between two, which no path has.
 """
 
 import pathlib
@@ -59,4 +59,4 @@ def in_texts(files):
 
 if __name__ == "__main__":
     for text_files in in_texts(sys.argv[1:]):
-        print(" ".join(text_files))
+        print("\t".join(text_files))

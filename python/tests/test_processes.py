@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ferry
-import leftovers
+import process_state
 from oracle import make_layer
 from rank_processes import Ranks, free_port, run
 
@@ -225,8 +225,8 @@ def many_worlds(rank, size, port):
         with connect(port, rank, size, job=str(number)) as world:
             with ferry.Exchange(world, experts=6, top_k=2, max_tokens=4, hidden=64) as exchange:
                 exchange.combine(exchange.dispatch(tokens, ids).values())
-        before = before or leftovers.open_files_and_mappings()
-    return before, leftovers.open_files_and_mappings()
+        before = before or process_state.open_files_and_mappings()
+    return before, process_state.open_files_and_mappings()
 
 
 def test_nothing_is_left_of_a_hundred_worlds_of_processes():
@@ -241,7 +241,7 @@ def test_nothing_is_left_of_a_thousand_worlds_of_threads():
         with ferry.Exchange(world, experts=6, top_k=2, max_tokens=4, hidden=64) as exchange:
             return exchange.combine(exchange.dispatch(tokens, ids).values())[0, 0]
 
-    leftovers.require_none(lambda: ferry.run_ranks(2, body), 1000)
+    process_state.require_unchanged(lambda: ferry.run_ranks(2, body), 1000)
     assert ferry.run_ranks(2, body) == [2, 2]
 
 

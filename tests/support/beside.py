@@ -2,7 +2,8 @@
 """Runs the tests of one class beside each other: so many at once, or one for each core.
 
 usage: beside.py <module>.<Class> [AT_ONCE]     (in the folder of the module)
-Each runs in a Python of its own, so signals and the names of its network are its own, too.
+Each runs in a Python of its own, so signals and the names of its network are its own, too. Exit code 77 where every one
+of them was skipped.
 """
 import concurrent.futures
 import os
@@ -10,7 +11,8 @@ import subprocess
 import sys
 import unittest
 
-SKIPPED = "OK (skipped="
+SAYS_SKIPPED = "OK (skipped="
+SKIPPED = 77
 
 
 def run(test):
@@ -26,15 +28,15 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(at_once) as cores:
         for done in cores.map(run, tests):
             failed += done.returncode != 0
-            skipped += done.returncode == 0 and SKIPPED in done.stdout
+            skipped += done.returncode == 0 and SAYS_SKIPPED in done.stdout
             # What one test ends with must not be taken for the end of all.
             print(done.stdout if done.returncode != 0 else done.stdout.split("\n-----")[0], flush=True)
     print(f"Ran {len(tests)} tests")
     if failed or not tests:
         print(f"FAILED ({failed})")
         return 1
-    print(f"{SKIPPED}{skipped})" if skipped else "OK")
-    return 0
+    print(f"{SAYS_SKIPPED}{skipped})" if skipped else "OK")
+    return SKIPPED if skipped == len(tests) else 0
 
 
 if __name__ == "__main__":

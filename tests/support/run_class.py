@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs the tests of one class. Exit code 77 where every one of them was skipped: a class that ran nothing is not one
-that passed, whatever its reason.
+"""Runs the tests of one class, or of one module. Exit code 77 where every one of them was skipped: a class that ran
+nothing is not one that passed, whatever its reason.
 
-usage: run_class.py <module>.<Class>     (in the folder of the module)
+usage: run_class.py <module>[.<Class>]     (in the folder of the module)
 """
 import os
 import sys

@@ -8,7 +8,7 @@ import sys
 import time
 
 import dense
-import leftovers
+import process_state
 import pytest
 import rank_processes
 import torch
@@ -178,7 +178,7 @@ def in_many_worlds(rank, size, file):
             arrivals = exchange.dispatch(*TOKENS[rank])
             return exchange.combine(arrivals.values())
 
-    leftovers.require_none(once, 50)
+    process_state.require_unchanged(once, 50)
     dist.destroy_process_group()
 
 

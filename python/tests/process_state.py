@@ -27,7 +27,7 @@ def threads(expected, seconds=10):
     return len(os.listdir("/proc/self/task"))
 
 
-def require_none(once, count):
+def require_unchanged(once, count):
     """Calls once() `count` times. Calls before that fill caches."""
     for _ in range(count // 10):
         once()

@@ -1,0 +1,25 @@
+# ferry_choice(<variable> <value>...): the variable has one of these values. Whatever CMake takes for true is ON, for false
+# OFF. A word that is none of them would else count as one of them, in silence.
+function(ferry_choice variable)
+  string(TOUPPER "${${variable}}" value)
+  if(value MATCHES "^(1|YES|TRUE|Y)$")
+    set(value ON)
+  elseif(value MATCHES "^(0|NO|FALSE|N)$")
+    set(value OFF)
+  endif()
+  if(NOT value IN_LIST ARGN)
+    list(JOIN ARGN ", " values)
+    message(FATAL_ERROR "${variable} is '${${variable}}'; it must be one of ${values}")
+  endif()
+  set(${variable} ${value} PARENT_SCOPE)
+endfunction()
+
+# ferry_choices(<variable> <value>...): the same for a list.
+function(ferry_choices variable)
+  foreach(value IN LISTS ${variable})
+    if(NOT value IN_LIST ARGN)
+      list(JOIN ARGN ", " values)
+      message(FATAL_ERROR "${variable} has '${value}'; there are ${values}")
+    endif()
+  endforeach()
+endfunction()

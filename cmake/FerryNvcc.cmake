@@ -1,0 +1,17 @@
+# FERRY_NVCC: the nvcc that CMAKE_CUDA_COMPILER names, else that of CUDACXX, else the one on the PATH, else that of CUDA_PATH
+# or /usr/local/cuda. FERRY_NVCC_RELEASE: of which CUDA it is, 0 where it does not say.
+if(CMAKE_CUDA_COMPILER)
+  unset(FERRY_NVCC CACHE)
+  find_program(FERRY_NVCC NAMES "${CMAKE_CUDA_COMPILER}")
+elseif(NOT "$ENV{CUDACXX}" STREQUAL "")
+  find_program(FERRY_NVCC NAMES "$ENV{CUDACXX}")
+else()
+  find_program(FERRY_NVCC nvcc PATHS ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
+endif()
+set(FERRY_NVCC_RELEASE 0)
+if(FERRY_NVCC)
+  execute_process(COMMAND "${FERRY_NVCC}" --version OUTPUT_VARIABLE version ERROR_QUIET)
+  if(version MATCHES "release ([0-9]+)")
+    set(FERRY_NVCC_RELEASE ${CMAKE_MATCH_1})
+  endif()
+endif()
