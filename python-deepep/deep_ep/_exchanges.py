@@ -39,7 +39,11 @@ class Family:
         self.local_experts: int = layout.groups
 
     def exchange(self, hidden: int, **options: Any) -> ferry.Exchange:
-        """Takes dispatches in every format that tokens may have, so the backward pass needs no other one."""
+        """Takes dispatches in every format that tokens may have, so the backward pass needs no other one.
+
+        A handle may outlive the buffer that it is of, in a world of the caller: no exchange is made for it then.
+        """
+        self.ranks.require_open()
         key = (hidden, *sorted(options.items()))
         found = self._made.get(key)
         if found is None:

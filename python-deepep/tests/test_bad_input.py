@@ -141,13 +141,16 @@ def test_a_destroyed_buffer_is_closed_where_its_world_is_not() -> None:
         for _ in range(2):  # again: does nothing
             buffer.destroy()
             elastic.destroy()
+        other, other_elastic = deep_ep.Buffer(world), deep_ep.ElasticBuffer(world, num_max_tokens_per_rank=4)
         for call in (
                 lambda: layout_of(buffer, IDS, 4), lambda: buffer.dispatch(X, topk_idx=IDS, **layout),
                 lambda: buffer.dispatch(X, handle=handle), lambda: buffer.combine(rows, handle),
                 lambda: buffer.low_latency_dispatch(X, IDS, 4, 4),
                 lambda: buffer.low_latency_combine(found, IDS, WEIGHTS, low), buffer.low_latency_clean_mask_buffer,
                 lambda: elastic.dispatch(X, IDS, num_experts=4), lambda: elastic.dispatch(X, handle=elastic_handle),
-                lambda: elastic.combine(elastic_rows, elastic_handle), elastic.barrier):
+                lambda: elastic.combine(elastic_rows, elastic_handle), elastic.barrier,
+                lambda: other.combine(rows, handle), lambda: other.low_latency_combine(found, IDS, WEIGHTS, low),
+                lambda: other_elastic.combine(elastic_rows, elastic_handle)):
             with pytest.raises(ferry.Closed, match=r"destroy\(\) was called"):
                 call()
         world.barrier()  # the world goes on

@@ -272,7 +272,7 @@ void not_there(const Target& target) {
   const ScenarioSettings settings = settings_for("bf16", 46);
   on_ranks(target, kShape.ranks, "what a world cannot do", [&](World& world) {
     const WorldCapabilities can = world.capabilities();
-    if (can.late_weights && can.returned_weights) throw Skipped("the exchanges of this world do both");
+    if (can.late_weights && can.returned_weights) throw Skipped("the exchanges of this world do all of it");
     if (!can.late_weights)
       expect_error(world.rank(), "late_weights", ErrorKind::unsupported, {"late_weights"},
                    [&] { const Exchange exchange(world, kShape, settings.options); });
