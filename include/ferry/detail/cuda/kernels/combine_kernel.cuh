@@ -91,6 +91,7 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   F fabric(p.links, p.plan, p.plan.map.result_bytes());
   if (p.roles.in_place) fabric.make_in_place();
   std::byte* const rest = memory + kCombineSharedBytes;
+  // Results for direct ranks are made in their slots where that is the role, so no team has a buffer then.
   if (F::kHasRemoteRanks || !p.roles.in_place) fabric.use_buffers(rest, SyncedTeam(p.roles.send_team_threads));
   combine_share<Ops>(p, fabric, teams, start, shared, Ops::kIsPipelined ? rest : nullptr);
   if (!p.roles.triggers_late) ptx::let_next_kernel_launch();
