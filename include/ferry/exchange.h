@@ -227,7 +227,7 @@ struct CallOptions {
   // GPU ranks:
   // The cudaStream_t that the call goes to; null: the default stream. A call on another stream than the exchange's last
   // one waits for what that stream has by now, in a capture only where both streams are in it. So a stream lives until
-  // the exchange has had its next call.
+  // the exchange has had its next call, check() among them. An exchange may outlive the stream of its last call.
   void* stream = nullptr;
   int max_blocks = 0;  // most blocks of a kernel, 3 or more, which leaves the rest to compute; 0: no limit
 };

@@ -70,7 +70,7 @@ class Exchange:
         shape = shape_of(ranks=world.size, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
         self._allocate = None if allocate is None else function("allocate", allocate)
         self._framework = ""  # of the newest arrays on a GPU
-        self._stream = self._tokens = 0  # of the newest dispatch
+        self._stream = self._newest = self._tokens = 0  # of the newest dispatch; _newest: the stream of the newest call
         self._begun: Begin = (0, "by_expert", 0, 0)  # of the dispatch that has begun
         self._dispatching: object = None  # what C++ reads until the wait
         self._combining: object = None
@@ -316,7 +316,8 @@ class Exchange:
         if self._on_cpu:
             return 0
         self._framework = _frameworks.framework_of(array) or self._framework
-        return _frameworks.stream_number(stream, self._framework, self._device)
+        self._newest = _frameworks.stream_number(stream, self._framework, self._device)  # it lives until the next call
+        return self._newest
 
     def _same(self, stream: Any) -> int:
         """The stream of a second half; None: that of the first."""
