@@ -77,8 +77,8 @@ void mixed(const Target& target) {
   });
 }
 
-// Tokens for a masked rank are dropped, and its counts are nobody's: of an exchange that is made without the rank, and
-// of one that the rank leaves.
+// Tokens for a masked rank are dropped, and so are counts of its experts: on an exchange that is made without the rank,
+// and on one that the rank leaves.
 void masked(const Target& target) {
   if (!target.can_lose_ranks) throw Skipped("this backend cannot go on without a rank");
   for (int lost = 0; lost < kShape.ranks; ++lost) {

@@ -333,7 +333,7 @@ void by_counts(const Target& target) {
   go_on(target, settings, Form::split);
 }
 
-// Not all rows have room, those of ranks that left neither.
+// Some rows have no room, and among them rows of ranks that left.
 void overflow(const Target& target, RowOrder order) {
   ScenarioSettings settings = settings_for("fp8_block128", order);
   settings.more_outputs = true;

@@ -97,7 +97,8 @@ void combine(Exchange& exchange, const Scenario& scenario, HandleMemory& handle,
   round.check_tokens();
 }
 
-// New weights come with a replay: its rows say them where they say any, and so does the handle that it leaves.
+// New weights come with a replay. Rows that have weights have the new ones, and so has the handle that the replay
+// leaves.
 void new_weights(const Target& target, RowOrder order) {
   ScenarioSettings settings = settings_for("bf16", 40);
   settings.weights_at = WeightsAt::dispatch;

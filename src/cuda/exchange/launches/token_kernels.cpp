@@ -42,8 +42,8 @@ bool has_f16(const CombineArgs& in, const CombineOut* out) {
 
 TokenKernels::TokenKernels(const ExchangeState& state)
     : state_(state),
-      block_counts_(state.memory()->as<DeviceWord<Epoch>>(state.places().block_counts)),
-      wide_weights_(state.memory()->as<float>(state.places().wide_weights)) {}
+      block_counts_(state.memory()->as<DeviceWord<Epoch>>(state.state_plan().block_counts)),
+      wide_weights_(state.memory()->as<float>(state.state_plan().wide_weights)) {}
 
 void TokenKernels::dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in,
                             const RowsOut* out) {
@@ -217,7 +217,7 @@ void TokenKernels::trace_to(CallTrace* call) {
   records_ = call != nullptr;
   if (!records_) return;
   if (trace_ == nullptr)
-    trace_ = std::make_shared<KernelTrace>(state_.memory(), state_.places().trace, state_.device().index,
+    trace_ = std::make_shared<KernelTrace>(state_.memory(), state_.state_plan().trace, state_.device().index,
                                            state_.plan().shape.ranks);
   call->note_kernels(trace_);
 }
