@@ -351,7 +351,8 @@ class Exchange {
  private:
   friend class cuda::CompiledAccess;
   Exchange(World& world, const Shape& shape, const ExchangeOptions& options, const cuda::Launchers* kernels);
-  void set_hooks(const cuda::HookBytes& hooks);
+  void set_hooks(const cuda::HookBytes& hooks);  // of the next call
+  void require_hooks();                          // from now on of each call that reads them
 
   class Front;
   std::unique_ptr<Front> front_;
