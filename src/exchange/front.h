@@ -90,7 +90,7 @@ class Exchange::Front {
   std::size_t memory_bytes_ = 0;
   std::unique_ptr<ExchangeSteps> steps_;
   std::optional<OpenExchange> open_;
-  int exceptions_;  // that were on their way when this exchange was made
+  int exceptions_;  // in flight when this exchange was made
   CallOrder order_;
   bool needs_hooks_ = false;                  // its kernels have hooks of the program
   bool has_hooks_ = false;                    // set for the next call
@@ -102,7 +102,7 @@ class Exchange::Front {
   WideWeights dispatch_weights_;              // of the newest dispatch
   WideWeights combine_weights_;               // of the newest combine
   CombineArgs sent_back_;                     // by the newest combine
-  std::int64_t rows_by_token_ = -1;           // of its weights and bias, where its own number is not known yet
+  std::int64_t rows_by_token_ = -1;           // of the newest combine's weights and bias; -1: none
   RankMask mask_;                             // of the next dispatch
 };
 
