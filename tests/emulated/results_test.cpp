@@ -193,7 +193,7 @@ TEST(CompiledResults, AreTheLibrarysWithoutHooks) {
 TEST(RefusedResults, NameTheFormatAndWhatToDo) {
   emulated::set_gpus({});
   emulated::reset({});
-  const Shape shape{2, 4, 2, 4, 64};
+  const Shape shape{.ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 4, .hidden = 64};
   using Hooked = cuda::CompiledExchange<Mxfp8, Sums>;
   ExchangeOptions options = conformance::options_for("mxfp8");
   options.result_format = format_named("fp8_block128");

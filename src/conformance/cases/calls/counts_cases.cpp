@@ -5,7 +5,7 @@
 namespace ferry::conformance {
 namespace {
 
-constexpr Shape kShape{3, 8, 4, 14, 96};
+constexpr Shape kShape{.ranks = 3, .experts = 8, .top_k = 4, .max_tokens = 14, .hidden = 96};
 
 ScenarioSettings settings_for(const Shape& shape, std::uint64_t seed) {
   ScenarioSettings settings;

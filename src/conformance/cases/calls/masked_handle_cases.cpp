@@ -10,7 +10,7 @@
 namespace ferry::conformance {
 namespace {
 
-constexpr Shape kShape{4, 10, 8, 9, 64};
+constexpr Shape kShape{.ranks = 4, .experts = 10, .top_k = 8, .max_tokens = 9, .hidden = 64};
 constexpr RowOrders kAllOrders{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
 
 ScenarioSettings settings_for(const char* format, RowOrder order, Reduction reduction = Reduction::by_rank) {
