@@ -1,7 +1,7 @@
 // A logical block of a dispatch: its role, its shared memory, and the round that it belongs to.
 #pragma once
 
-#include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/kernels/calls/round_clock.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/route.cuh"
 #include "ferry/detail/cuda/steps/routing/peer_counts.cuh"

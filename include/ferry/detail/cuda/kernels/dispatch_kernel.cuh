@@ -2,10 +2,10 @@
 #pragma once
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
-#include "ferry/detail/cuda/kernels/call_fault.cuh"
+#include "ferry/detail/cuda/kernels/calls/call_fault.cuh"
+#include "ferry/detail/cuda/kernels/calls/handle_check.cuh"
 #include "ferry/detail/cuda/kernels/dispatch_block.cuh"
 #include "ferry/detail/cuda/kernels/dispatch_rows.cuh"
-#include "ferry/detail/cuda/kernels/handles/handle_check.cuh"
 #include "ferry/detail/cuda/kernels/step_clock.cuh"
 #include "ferry/detail/cuda/steps/few_token_lists.cuh"
 #include "ferry/detail/cuda/steps/route.cuh"

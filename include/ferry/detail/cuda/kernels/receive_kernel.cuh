@@ -3,7 +3,7 @@
 // are two for each order, one of them for rows that may overflow.
 #pragma once
 
-#include "ferry/detail/cuda/kernels/call_fault.cuh"
+#include "ferry/detail/cuda/kernels/calls/call_fault.cuh"
 #include "ferry/detail/cuda/kernels/dispatch_rows.cuh"
 
 namespace ferry::cuda {

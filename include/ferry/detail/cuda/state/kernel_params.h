@@ -31,7 +31,7 @@ struct StatsWords {
   DeviceWord<std::uint64_t>* received = nullptr;
 };
 
-// What a kernel checks of a told call (I22) before the call moves anything (kernels/handles/handle_check.cuh).
+// What a kernel checks of a told call (I22) before the call moves anything (kernels/calls/handle_check.cuh).
 struct HandleCheck {
   const std::byte* handle = nullptr;  // null: there is none to check
   HandleHeader wanted;                // what it must say; num_tokens -1: any

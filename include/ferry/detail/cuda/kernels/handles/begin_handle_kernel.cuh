@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "ferry/detail/cuda/kernels/handles/handle_check.cuh"
+#include "ferry/detail/cuda/kernels/calls/handle_check.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 
 namespace ferry::cuda {

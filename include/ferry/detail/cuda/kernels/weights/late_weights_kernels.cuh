@@ -5,7 +5,7 @@
 #pragma once
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
-#include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/kernels/calls/round_clock.cuh"
 #include "ferry/detail/cuda/steps/weights/late_weights.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 

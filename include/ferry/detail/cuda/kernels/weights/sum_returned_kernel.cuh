@@ -2,7 +2,7 @@
 // receives: adds up what came. It waits for no rank.
 #pragma once
 
-#include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/kernels/calls/round_clock.cuh"
 #include "ferry/detail/cuda/steps/weights/returned_weights.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 

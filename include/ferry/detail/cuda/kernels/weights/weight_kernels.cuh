@@ -4,7 +4,7 @@
 //   with_late_weights_kernel  behind late_weights_kernels.cuh: makes the rows that combine goes by
 #pragma once
 
-#include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/kernels/calls/round_clock.cuh"
 #include "ferry/detail/cuda/steps/weights/late_weights.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"

@@ -7,7 +7,7 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/fabric/other_handles.cuh"
-#include "ferry/detail/cuda/kernels/call_fault.cuh"
+#include "ferry/detail/cuda/kernels/calls/call_fault.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"

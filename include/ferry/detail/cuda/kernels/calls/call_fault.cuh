@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
-#include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/kernels/calls/round_clock.cuh"
 #include "ferry/detail/cuda/state/device_state.h"
 #include "ferry/detail/layout/abort_word.h"
 #include "ferry/detail/layout/handle_header.h"
