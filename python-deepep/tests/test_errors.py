@@ -42,6 +42,10 @@ def test_arguments_that_are_not_known() -> None:
     def body(buffer: deep_ep.Buffer) -> None:
         given = {"topk_idx": IDS, **layout_of(buffer, IDS, 4)}
         buffer.dispatch(X, **given, x_global_scale=None, overlap=False, num_sms=0, extra=(), names=[], sizes={})
+        buffer.get_dispatch_layout(IDS, 4, shiny=None)
+        buffer.clean_low_latency_buffer(4, 128, 4, shiny=False)
+        with pytest.raises(NotImplementedError, match="get_dispatch_layout.shiny="):
+            buffer.get_dispatch_layout(IDS, 4, shiny=True)
         with pytest.raises(NotImplementedError, match="dispatch.use_nvfp4="):
             buffer.dispatch(X, **given, use_nvfp4=True)
         with pytest.raises(NotImplementedError, match="low_latency_dispatch.x_global_scale="):
