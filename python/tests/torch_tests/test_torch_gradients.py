@@ -189,6 +189,11 @@ def test_what_is_refused():
             arrived = ferry.torch.dispatch(exchange, tokens, ids, weights)
             with pytest.raises(ValueError, match="rows requires grad"):
                 ferry.torch.combine(exchange, arrived.values.requires_grad_(), arrived)
+            for name, given in [("tokens", (tokens.to_sparse(), ids)), ("topk_weights", (tokens, ids, weights.to_sparse()))]:
+                with pytest.raises(TypeError, match=f"{name} has layout torch.sparse_coo"):
+                    ferry.torch.dispatch(exchange, *given)
+            with pytest.raises(TypeError, match="tokens is <class 'numpy.ndarray'>; it must be a torch.Tensor on cpu"):
+                ferry.torch.dispatch(exchange, tokens.numpy(), ids)
             with pytest.raises(ValueError, match="row_order is 'in_place'"):
                 ferry.torch.dispatch(exchange, tokens, ids, row_order="in_place")
             with pytest.raises(ValueError, match="dtype is torch.float64"):
