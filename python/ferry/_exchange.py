@@ -74,7 +74,7 @@ class Exchange:
         self._begun: Begin = (0, "by_expert", 0, 0)  # of the dispatch that has begun
         self._dispatching: object = None  # what C++ reads until the wait
         self._combining: object = None
-        self._reduces: Reduces = (0, None)  # of the combine that has begun
+        self._reduces: Reduces = (0, "f32")  # of the combine that has begun
         self._stream_home = 0
         self._world = world  # dispatch_all ends the waits of its ranks
         options = options_of(given, world.size)

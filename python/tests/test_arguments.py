@@ -204,3 +204,15 @@ def test_what_a_combine_fills_is_refused_by_the_names_of_its_arguments():
             exchange.combine_wait()
 
     ferry.run_ranks(2, body)
+
+
+def test_what_is_wrong_with_an_array_is_said():
+    def body(world):
+        with ferry.Exchange(world, **SIZES) as exchange:
+            for dtype, told in [(">f4", ">f4"), (object, "object")]:
+                with pytest.raises(TypeError, match=f"tokens is <class 'numpy.ndarray'> of dtype {told}; .* byte order"):
+                    exchange.dispatch(TOKENS.astype(dtype), IDS)
+            with pytest.raises(ferry.OutOfOrder, match="combine_wait"):
+                exchange.combine_wait()
+
+    ferry.run_ranks(2, body)
