@@ -134,14 +134,16 @@ struct DispatchInput {
   // sent its token i. With late_weights the call may give new weights. DispatchOutput::row_topk_weights and the new
   // handle (DispatchOutput::handle) then hold them. The old handle is unchanged.
   ConstTensor handle{};
-  // In place of ids, where destinations are known and experts are not: u8 [n, R], contiguous, 1 where token i goes to
-  // rank r. With it expert_counts i32 [E], contiguous: how many tokens this rank sends to each expert. They are
-  // delivered as they are (RowCounts::by_expert, and DispatchOutput::counts, where a sum is at most 2^31 - 1) and not
-  // compared with anything. Rows are by_source, without ids and weights; none are given. A token goes to at most
-  // min(R, K) ranks. All ranks of a dispatch do so or none does. If they differ, all CPU ranks refuse the dispatch, and
-  // GPU ranks do in wait_for_counts. A GPU rank that did not ask learns it by its next call, if it gave counts; its
-  // rows are those of a dispatch by ids, its counts mean nothing. GPUs find values that are out of range in a kernel:
-  // the next call throws.
+  // In place of ids, where destinations are known and experts are not. Rows are by_source, without ids and weights;
+  // none are given. All ranks of a dispatch do so or none does.
+  //   in_rank        u8 [n, R], contiguous: 1 where token i goes to rank r; to at most min(R, K) ranks
+  //   expert_counts  i32 [E], contiguous: how many tokens this rank sends to each expert. They are delivered as they
+  //                  are (RowCounts::by_expert, and DispatchOutput::counts, where a sum is at most 2^31 - 1), and not
+  //                  compared with anything
+  //   out of range   on GPUs a kernel finds it: the next call throws
+  //   ranks differ   all CPU ranks refuse the dispatch, and GPU ranks do in wait_for_counts. A GPU rank that did not
+  //                  ask, but gave counts, learns it by its next call: its rows are those of a dispatch by ids, and its
+  //                  counts mean nothing
   ConstTensor in_rank{};
   ConstTensor expert_counts{};
   // Only with encoded tokens, where the format has scales: [n, RowLayout::scales_per_row] of RowLayout::scale_dtype,
@@ -227,7 +229,7 @@ struct CallOptions {
   // GPU ranks:
   // The cudaStream_t that the call goes to; null: the default stream. A call on another stream than the exchange's last
   // one waits for what that stream has by now, in a capture only where both streams are in it. So a stream lives until
-  // the exchange has had its next call.
+  // the exchange has had its next call, check() among them. An exchange may outlive the stream of its last call.
   void* stream = nullptr;
   int max_blocks = 0;  // most blocks of a kernel, 3 or more, which leaves the rest to compute; 0: no limit
 };
@@ -349,7 +351,8 @@ class Exchange {
  private:
   friend class cuda::CompiledAccess;
   Exchange(World& world, const Shape& shape, const ExchangeOptions& options, const cuda::Launchers* kernels);
-  void set_hooks(const cuda::HookBytes& hooks);
+  void set_hooks(const cuda::HookBytes& hooks);  // of the next call
+  void require_hooks();                          // from now on of each call that reads them
 
   class Front;
   std::unique_ptr<Front> front_;

@@ -20,12 +20,15 @@
 namespace ferry {
 
 // Decodes row `row` of what a dispatch of this format and layout filled: `hidden` float32 values. Takes any layout of
-// the scales (transposed, tiled, row-major) and any format, also a caller's own. `output` is in host memory; of it the
-// payload is read, the scales, where they are tiled row_offsets and scales_offsets, and with dynamic_scales
-// global_scales. `input_scale`: that of the dispatch (nvfp4); 1 with dynamic_scales. A row of padding has no token
-// (src_info is -1): its values mean nothing. Throws Error(invalid_argument) where the layout is of another format, the
-// row is not one of `output`, `values` has not `hidden` elements, or a tensor that is read is not given, has another
-// dtype or shape, is not contiguous, or lies on a GPU. The payload may start anywhere.
+// the scales (transposed, tiled, row-major) and any format, also a caller's own.
+//   output       in host memory. It reads payload and scales; of tiled scales row_offsets and scales_offsets, too; with
+//                dynamic_scales global_scales. The payload may start anywhere
+//   input_scale  that of the dispatch (nvfp4); 1 with dynamic_scales
+//   padding      such a row has no token (src_info is -1), and its values mean nothing
+// Throws Error(invalid_argument) where
+//   - the layout is of another format, or the row is not one of `output`;
+//   - `values` has not `hidden` elements;
+//   - a tensor that is read is not given, has another dtype or shape, is not contiguous, or lies on a GPU.
 void decode_row(const AnyFormat& format, const RowLayout& layout, const DispatchOutput& output, std::int64_t row,
                 std::span<float> values, float input_scale = 1.0f);
 

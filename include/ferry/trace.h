@@ -14,10 +14,10 @@ class Trace {
  public:
   static constexpr std::size_t kMostCalls = 65536;
 
-  // From now on, until stop() or the end of this object, every call of every exchange of this process is recorded,
-  // whoever made the exchange and on whichever thread. A call counts when it ends, also if it throws. Of calls past
-  // `most_calls` only their number is kept. One Trace of a process records at a time: throws Error(out_of_order)
-  // while another one does. Without one a call looks at one word of memory.
+  // Records every call of every exchange of this process, on all threads, until stop() or the end of this object. A
+  // call counts when it ends, also if it throws. Past `most_calls` calls are only counted. One Trace of a process
+  // records at a time: throws Error(out_of_order) while another one does. Without one a call looks at one word of
+  // memory.
   explicit Trace(std::size_t most_calls = kMostCalls);
   ~Trace();
   Trace(const Trace&) = delete;

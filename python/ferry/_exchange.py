@@ -11,7 +11,7 @@ from ._arrivals import Arrivals, Handle
 from ._errors import InvalidArgument, OutOfOrder
 from ._halves import end_left_half, give_up_half
 from ._hooks import Epilogue
-from ._inputs import (Begin, Call, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces,
+from ._inputs import (Call, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces,
                       require_outputs, sums_to_fill, to_fill, without_ids)
 from ._layout import options_of, shape_of
 from ._outputs import Formats
@@ -70,13 +70,12 @@ class Exchange:
         shape = shape_of(ranks=world.size, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
         self._allocate = None if allocate is None else function("allocate", allocate)
         self._framework = ""  # of the newest arrays on a GPU
-        self._stream = self._tokens = 0  # of the newest dispatch
-        self._has_ids = True  # of the dispatch that has begun
-        self._begun: Begin = (0, "by_expert", 0, 0)  # of the dispatch that has begun
+        # Streams of the newest dispatch, call and combine; how many tokens the dispatch had.
+        self._stream = self._newest = self._stream_home = self._tokens = 0
+        self._begun, self._has_ids = (0, "by_expert", 0, 0), True  # of the dispatch that has begun
         self._dispatching: object = None  # what C++ reads until the wait
         self._combining: object = None
         self._reduces: Reduces = (0, "f32")  # of the combine that has begun
-        self._stream_home = 0
         self._world = world  # dispatch_all ends the waits of its ranks
         options = options_of(given, world.size)
         self._core = _ferry.Exchange(world._core, shape, options)
@@ -317,7 +316,8 @@ class Exchange:
         if self._on_cpu:
             return 0
         self._framework = _frameworks.framework_of(array) or self._framework
-        return _frameworks.stream_number(stream, self._framework, self._device)
+        self._newest = _frameworks.stream_number(stream, self._framework, self._device)  # it lives until the next call
+        return self._newest
 
     def _same(self, stream: Any) -> int:
         """The stream of a second half; None: that of the first."""

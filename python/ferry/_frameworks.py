@@ -44,22 +44,33 @@ def taken(framework: str, view: Any) -> Any:
     return sys.modules[framework].from_dlpack(view) if framework else view
 
 
+class StreamNumber(int):
+    """A stream as CUDA numbers it. While the number lives, so does the object that destroys the stream."""
+
+    def __new__(cls, number: int, owner: Any) -> StreamNumber:
+        made = super().__new__(cls, number)
+        made.owner = owner
+        return made
+
+    owner: Any
+
+
 def stream_number(stream: Any, framework: str, device: str) -> int:
     """A stream as CUDA numbers it. None: the framework's current one of that device, else the default stream.
 
     Takes an int, and what has __cuda_stream__, cuda_stream (torch) or ptr (cupy).
     """
-    if type(stream) is int:
+    if type(stream) is int or type(stream) is StreamNumber:
         return stream
     if stream is None:
         return _current_stream(framework, device)
     if hasattr(stream, "__cuda_stream__"):
         pair = stream.__cuda_stream__
-        return int((pair() if callable(pair) else pair)[1])
+        return StreamNumber((pair() if callable(pair) else pair)[1], stream)
     for name in ("cuda_stream", "ptr", "__index__"):
         if hasattr(stream, name):
             number = getattr(stream, name)
-            return int(number() if callable(number) else number)
+            return StreamNumber(number() if callable(number) else number, stream)
     raise TypeError(f"stream is {stream!r}; it must be a number, or a stream of torch or cupy, or have __cuda_stream__")
 
 
@@ -75,5 +86,6 @@ def _current_stream(framework: str, device: str) -> int:
     if framework == "cupy":
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(index_of(device)):
-            return int(cupy.cuda.get_current_stream().ptr)
+            stream = cupy.cuda.get_current_stream()
+            return StreamNumber(stream.ptr, stream)
     return 0

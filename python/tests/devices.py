@@ -135,6 +135,8 @@ class ExchangeOnGpu:
     def _given(self, value):
         if isinstance(value, np.ndarray):
             return on_gpu(value, self._device)
+        if isinstance(value, dict):
+            return {name: self._given(one) for name, one in value.items()}
         return [self._given(one) for one in value] if isinstance(value, list) else value
 
     def _taken(self, value):

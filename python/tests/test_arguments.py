@@ -1,6 +1,7 @@
 """What is none of the kind that an argument takes is refused by the argument's name, and True is no number."""
 
 import os
+import weakref
 
 import numpy as np
 import pytest
@@ -216,3 +217,20 @@ def test_what_is_wrong_with_an_array_is_said():
                 exchange.combine_wait()
 
     ferry.run_ranks(2, body)
+
+
+class Stream:
+    """As cupy has them: who drops the last reference destroys the stream."""
+
+    ptr = 5
+
+
+def test_a_stream_lives_as_long_as_its_number():
+    stream = Stream()
+    dropped = weakref.ref(stream)
+    number = ferry._frameworks.stream_number(stream, "", "cuda:0")
+    assert ferry._frameworks.stream_number(number, "", "cuda:0") is number == 5
+    del stream
+    assert dropped() is not None
+    del number
+    assert dropped() is None

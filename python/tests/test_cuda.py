@@ -2,6 +2,7 @@
 as well are in the other files."""
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -174,6 +175,21 @@ def test_streams_in_every_guise():
                 arrivals = exchange.dispatch_wait()
                 exchange.combine_async(results_of(arrivals, rank), stream=stream)
                 assert_sums(exchange.combine_wait(), rank)
+
+    GPUS.run(2, body)
+
+
+def test_the_newest_stream_lives_until_the_next_call():
+    def body(world):
+        tokens, ids, weights = inputs_on(world)
+        with ferry.Exchange(world, **SHAPE) as exchange:
+            streams = [HasStream(torch.cuda.current_stream().cuda_stream) for _ in range(2)]
+            dropped = [weakref.ref(stream) for stream in streams]
+            exchange.dispatch(tokens, ids, weights, stream=streams.pop(0))
+            assert dropped[0]() is not None
+            arrivals = exchange.dispatch(tokens, ids, weights, stream=streams.pop())
+            assert dropped[0]() is None and dropped[1]() is not None
+            assert_sums(exchange.combine(results_of(arrivals, world.rank)), world.rank)
 
     GPUS.run(2, body)
 

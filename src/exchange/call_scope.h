@@ -56,7 +56,7 @@ class CallScope {
   const TracedExchange& exchange_;
   const std::shared_ptr<TraceLog> log_;
   std::optional<CallTrace> trace_;
-  int exceptions_ = 0;  // that were on their way when the call began
+  int exceptions_ = 0;  // in flight when the call began
 };
 
 }  // namespace ferry

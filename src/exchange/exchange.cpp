@@ -69,6 +69,7 @@ void Exchange::check() {
   logged("check", rank(), [&] { front_->check(); });
 }
 void Exchange::set_hooks(const cuda::HookBytes& hooks) { alive(front_).set_hooks(hooks); }
+void Exchange::require_hooks() { alive(front_).require_hooks(); }
 void Exchange::add_to_mask(const RankMask& mask) { alive(front_).add_to_mask(mask); }
 
 void Exchange::release(const CallOptions& call) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "exchange/agreement/contract.h"
 #include "exchange/agreement/world_options.h"
@@ -24,12 +25,6 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
       rank_(world.rank()),
       shape_(shape),
       options_(options),
-      takes_host_memory_(!world.capabilities().device_memory),
-      learns_counts_(world.capabilities().row_counts),
-      takes_overflow_(world.capabilities().overflow),
-      keeps_overflow_(world.capabilities().overflow_handles),
-      may_ask_(world.capabilities().asked_counts),
-      world_orders_(world.capabilities().row_orders),
       world_can_(world.capabilities()),
       traced_(traced_exchange(
           rank_, shape_.ranks,
@@ -46,15 +41,16 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
   world.open_exchanges_->set_newest(number);
   formats_.set(shape, options, rank_);
   for (int format = 0; format < formats_.count(); ++format)
-    contexts_.push_back({rank_, shape_, formats_.options_in(format), formats_.layout_in(format), takes_host_memory_,
-                         learns_counts_, world_can_.f16_sums, world_can_.more_outputs, world_can_.narrow_weights});
+    contexts_.push_back({rank_, shape_, formats_.options_in(format), formats_.layout_in(format),
+                         !world_can_.device_memory, world_can_.row_counts, world_can_.f16_sums, world_can_.more_outputs,
+                         world_can_.narrow_weights});
   mask_.resize(static_cast<std::size_t>(shape.ranks));
   const HeapMap map = make_heap_map(shape, options, rank_, world.has_remote_ranks() && !options.skip_a2a);
   memory_bytes_ = map.total();
   message_slot_bytes_ = map.message_slot_bytes();
   steps_ = kernels == nullptr ? world.make_steps(shape_, options_, map)
                               : world.make_compiled_steps(shape_, options_, map, *kernels);
-  if (options.short_handles && takes_host_memory_)
+  if (options.short_handles && !world_can_.device_memory)
     short_handles_.emplace(make_plan(shape_, options_, map, rank_), formats_.layout().handle_bytes);
   steps_->set_exchange_number(number);
   steps_->end().set_reasons([&world](int rank) { return world.abort_reason(rank); });
@@ -109,8 +105,15 @@ void Exchange::Front::may_be_refused(const Body& body, const Ticket* begins) {
 }
 
 void Exchange::Front::start(Call which, const CallOptions& call) {
+  const bool has_hooks = std::exchange(has_hooks_, false);
   require_not_ended();
   order_.require_allowed(rank_, which);
+  if (needs_hooks_ && !has_hooks && reads_hooks(which))
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("rank {}: the kernels of this exchange have hooks, and none are given; make the call of its "
+                    "CompiledExchange, which takes them",
+                    rank_));
   steps_->start(call, deadline_of(call));
   may_be_refused([&] { steps_->require_not_refused(true); });
 }
@@ -118,7 +121,7 @@ void Exchange::Front::start(Call which, const CallOptions& call) {
 void Exchange::Front::receive(const RowsOut& rows) {
   const Ticket& ticket = order_.dispatch_ticket();
   may_be_refused([&] {
-    if (learns_counts_)
+    if (world_can_.row_counts)
       check_row_capacity(call_context(), rows, ticket.rows.order, steps_->await_counts(ticket));
     else if (asked_)
       check_row_capacity(call_context(), rows, ticket.rows.order, *asked_);
@@ -130,7 +133,7 @@ void Exchange::Front::receive(const RowsOut& rows) {
 
 RowCounts Exchange::Front::wait_for_counts(const CallOptions& call) {
   CallScope scope(*steps_, traced_, "wait_for_counts");
-  if (!may_ask_)
+  if (!world_can_.asked_counts)
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: wait_for_counts: exchanges of this world do not tell the host what came; give "
                             "dispatch_wait outputs for {} rows, the worst case (RowLayout::min_row_capacity)",

@@ -26,7 +26,11 @@ class Exchange::Front {
   // `kernels`: compiled by the program; null: the library's.
   Front(World& world, const Shape& shape, const ExchangeOptions& options, const cuda::Launchers* kernels);
   ~Front();
-  void set_hooks(const cuda::HookBytes& hooks) { steps_->set_hooks(hooks); }
+  void set_hooks(const cuda::HookBytes& hooks) {
+    steps_->set_hooks(hooks);
+    has_hooks_ = true;
+  }
+  void require_hooks() { needs_hooks_ = true; }
   Front(const Front&) = delete;
   Front& operator=(const Front&) = delete;
 
@@ -48,7 +52,7 @@ class Exchange::Front {
   ArrivalSlots arrival_slots(int format) const;
   int rank() const { return rank_; }
   std::size_t memory_bytes() const { return memory_bytes_ - steps_->given_back(); }
-  bool takes_device_memory() const { return !takes_host_memory_; }
+  bool takes_device_memory() const { return world_can_.device_memory; }
   Stats stats() const { return steps_->stats(); }
 
  private:
@@ -78,12 +82,6 @@ class Exchange::Front {
   const int rank_;
   const Shape shape_;
   const ExchangeOptions options_;
-  const bool takes_host_memory_;
-  const bool learns_counts_;
-  const bool takes_overflow_;
-  const bool keeps_overflow_;  // handles of dispatches that may overflow
-  const bool may_ask_;         // wait_for_counts
-  const RowOrders world_orders_;
   const WorldCapabilities world_can_;
   CallFormats formats_;
   std::size_t message_slot_bytes_ = 0;
@@ -92,8 +90,10 @@ class Exchange::Front {
   std::size_t memory_bytes_ = 0;
   std::unique_ptr<ExchangeSteps> steps_;
   std::optional<OpenExchange> open_;
-  int exceptions_;  // that were on their way when this exchange was made
+  int exceptions_;  // in flight when this exchange was made
   CallOrder order_;
+  bool needs_hooks_ = false;                  // its kernels have hooks of the program
+  bool has_hooks_ = false;                    // set for the next call
   std::optional<std::int64_t> asked_;         // the least row capacity of the newest dispatch, where the caller asked
   std::optional<HandleFacts> replayed_;       // of the newest handle that a dispatch was given
   std::optional<HandleFacts> returned_;       // of the newest handle that a combine was given
@@ -102,7 +102,7 @@ class Exchange::Front {
   WideWeights dispatch_weights_;              // of the newest dispatch
   WideWeights combine_weights_;               // of the newest combine
   CombineArgs sent_back_;                     // by the newest combine
-  std::int64_t rows_by_token_ = -1;           // of its weights and bias, where its own number is not known yet
+  std::int64_t rows_by_token_ = -1;           // of the newest combine's weights and bias; -1: none
   RankMask mask_;                             // of the next dispatch
 };
 

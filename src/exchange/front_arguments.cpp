@@ -13,10 +13,10 @@ namespace ferry {
 
 // What the exchange of a world of another kind could do.
 void Exchange::Front::require_order_of_world(RowOrder order) const {
-  if (!world_orders_.has(order))
+  if (!world_can_.row_orders.has(order))
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: exchanges of this world lay out no rows in the order {} yet; they can do: {}",
-                            rank_, to_string(order), to_string(world_orders_)));
+                            rank_, to_string(order), to_string(world_can_.row_orders)));
 }
 
 // Completes `ticket`, which has the numbers. Too many tokens are no error yet: all ranks learn of them.
@@ -24,16 +24,16 @@ DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ti
   formats_.take(in.format);
   steps_->take_format(in.format);
   CheckContext context = call_context();
-  context.learns_counts = learns_counts_ || may_ask_;
+  context.learns_counts = world_can_.row_counts || world_can_.asked_counts;
   DispatchArgs args = check_dispatch_input(context, in);
   args.format = in.format;
-  if (takes_host_memory_) args.weights = dispatch_weights_.widened(in.topk_weights, args.weights);
+  if (!world_can_.device_memory) args.weights = dispatch_weights_.widened(in.topk_weights, args.weights);
   ticket.by_counts = in.in_rank || in.expert_counts;
   if (ticket.by_counts) counts_input_.apply(call_context(), world_can_, in, args);
   ticket.rows = check_row_order(call_context(), in);
   require_order_of_world(ticket.rows.order);
   ticket.overflow = in.overflow;
-  if (in.overflow != Overflow::refused && !takes_overflow_)
+  if (in.overflow != Overflow::refused && !world_can_.overflow)
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: overflow is {}; exchanges of this world write all rows that come: leave it out, "
                             "and give outputs for the worst case (RowLayout::least_rows)",
@@ -83,7 +83,7 @@ bool Exchange::Front::read_handle(const ConstTensor& handle, Operation operation
 
 RowsOut Exchange::Front::checked_rows(const DispatchOutput& out, const Ticket& ticket) {
   CheckContext context = call_context();
-  context.learns_counts = learns_counts_ || asked_;
+  context.learns_counts = world_can_.row_counts || asked_;
   RowsOut rows = check_dispatch_output(context, out, ticket.rows, ticket.overflow);
   if (ticket.by_counts) check_counts_output(call_context(), out, ticket.handle != nullptr);
   rows.handle = check_handle_tensor(call_context(), "handle", out.handle);
@@ -94,7 +94,7 @@ RowsOut Exchange::Front::checked_rows(const DispatchOutput& out, const Ticket& t
                 fmt::format("rank {}: handle is given, and expert_stride is {}: a dispatch whose padded rows may "
                             "overflow leaves none. Give a stride of {} or more (RowLayout::expert_rows)",
                             rank_, ticket.rows.expert_stride, formats_.layout().expert_rows));
-  if (out.handle && ticket.overflow != Overflow::refused && !keeps_overflow_)
+  if (out.handle && ticket.overflow != Overflow::refused && !world_can_.overflow_handles)
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: handle is given, and overflow is {}; in this world a dispatch whose rows may "
                             "overflow leaves none yet: leave one of the two out",
@@ -109,7 +109,7 @@ CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticke
   const HandleFacts facts = returned_.value_or(HandleFacts{});
   const std::uint32_t num_rows = in.handle ? std::min(facts.num_rows, facts.row_room) : steps_->num_rows();
   CombineArgs args = check_combine_input(call_context(), in, ticket.num_tokens, num_rows);
-  if (takes_host_memory_) args.weights = combine_weights_.widened(in.topk_weights, args.weights);
+  if (!world_can_.device_memory) args.weights = combine_weights_.widened(in.topk_weights, args.weights);
   take_reduction(call_context(), args, ticket);
   check_late_weights(call_context(), in, args, ticket);
   check_row_weights(call_context(), in, ticket, num_rows, args);

@@ -16,7 +16,7 @@ class OpenExchanges {
  public:
   // False: this rank has aborted before; the first time counts.
   bool begin_abort(const AbortNotice& notice);
-  // Ends them, those that are still to come included.
+  // Ends all that are open, and each that is opened later.
   void abort_all();
 
   void add(ExchangeSteps& steps);
@@ -33,10 +33,10 @@ class OpenExchanges {
   std::vector<ExchangeSteps*> open_;
   std::optional<AbortNotice> notice_;
   bool aborts_ = false;       // all that are open have been told
-  std::uint32_t newest_ = 0;  // of the thread that makes exchanges alone
+  std::uint32_t newest_ = 0;  // only the thread that makes exchanges uses it
 };
 
-// An exchange that is one of them while this lives.
+// The exchange of these steps is open while this lives.
 class OpenExchange {
  public:
   OpenExchange(std::shared_ptr<OpenExchanges> all, ExchangeSteps& steps) : all_(std::move(all)), steps_(steps) {

@@ -33,8 +33,8 @@ struct Mesh {
 
 // Collective over the job. Connections from outside of the job are ignored. A process whose rank is taken, or that has
 // another number of ranks, is refused: it throws Error(invalid_argument) with both values. Throws PeerMissing that
-// names the first rank that did not come by the first deadline of those that did, counted from when rank 0 hears of it.
-// Throws Error(system) if rank 0 cannot listen.
+// names the first missing rank. The ranks that came share the earliest of their deadlines; each counts from when rank 0
+// hears of it. Throws Error(system) if rank 0 cannot listen.
 Mesh join(const Job& job, const Deadline& deadline);
 
 }  // namespace ferry::net

@@ -53,7 +53,7 @@ TEST(ShapesOfCommands, NameTheOptionTheValueAndTheLimit) {
 
 // The largest number that the message names works, and the next does not.
 TEST(ShapesOfCommands, NameTheLargestNumberOfTokens) {
-  Shape shape{4, 1000, 2, 2'200'000, 32};
+  Shape shape{.ranks = 4, .experts = 1000, .top_k = 2, .max_tokens = 2'200'000, .hidden = 32};
   const std::string said = refusal_of(shape);
   const std::size_t at = said.find("1 to ");
   ASSERT_NE(at, std::string::npos) << said;
@@ -64,7 +64,7 @@ TEST(ShapesOfCommands, NameTheLargestNumberOfTokens) {
 }
 
 TEST(ShapesOfCommands, NameTheLargestNumberOfExperts) {
-  Shape shape{4, 2'000'000'000, 2, 128, 64};
+  Shape shape{.ranks = 4, .experts = 2'000'000'000, .top_k = 2, .max_tokens = 128, .hidden = 64};
   const std::string said = refusal_of(shape);
   const std::string must = "--experts 2000000000: must be at most ";
   ASSERT_EQ(said.substr(0, must.size()), must);

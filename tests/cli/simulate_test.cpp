@@ -213,7 +213,7 @@ TEST(LeastTime, IsTheBusiestLinksAndTheLongestLatency) {
 }
 
 TEST(NodeLimit, KeepsATokensExpertsInFewNodes) {
-  const Shape shape{12, 41, 6, 200, 32};
+  const Shape shape{.ranks = 12, .experts = 41, .top_k = 6, .max_tokens = 200, .hidden = 32};
   for (const RoutingKind kind : {RoutingKind::uniform, RoutingKind::zipf}) {
     for (const double exponent : {1.0, 10.0}) {
       const Routing routing = make_routing(kind, exponent, shape, 3, {2, 3});

@@ -108,5 +108,57 @@ TEST_F(EmulatedHosts, FollowTheLastCallThatWasNotCaptured) {
   });
 }
 
+// A caller may destroy a stream when the exchange has had its next call.
+TEST_F(EmulatedHosts, AskNoStreamOfAnEarlierCall) {
+  ScenarioSettings settings = settings_of({RowOrder::by_expert}, 9);
+  settings.shape = {1, 4, 2, 9, 96};
+  const Scenario scenario = conformance::make_scenario(settings);
+  run_cuda_ranks(1, false, [&](World& world) {
+    RefusingRank rank(world, scenario);
+    DeviceRound captured(scenario, 0);
+    auto first = std::make_unique<Stream>(0);
+    const Stream second(0);
+    for (const cudaStream_t stream : {first->get(), second.get()}) {
+      const CapturedGraph graph(stream, [&] {
+        rank.exchange.dispatch(captured.in, captured.out, {.stream = stream});
+        rank.exchange.combine(captured.combine_in, captured.combine_out, {.stream = stream});
+      });
+      rank.good_round(scenario);
+      first.reset();
+    }
+  });
+}
+
+// Its captured dispatch has run, so the others have its rows, and wait for results that never come.
+TEST_F(EmulatedHosts, LeaveWhenTheirStreamsAreGone) {
+  ScenarioSettings settings = settings_of({RowOrder::by_expert}, 9);
+  settings.options.deadline = std::chrono::minutes(10);
+  const Scenario scenario = conformance::make_scenario(settings);
+  run_cuda_ranks(kRanks, false, [&](World& world) {
+    auto rank = std::make_unique<RefusingRank>(world, scenario);
+    DeviceRound round(scenario, world.rank());
+    {
+      const Stream stream(world.rank());
+      const CapturedGraph graph(stream.get(),
+                                [&] { rank->exchange.dispatch(round.in, round.out, {.stream = stream}); });
+      graph.launch(stream.get());
+      cuda::cuda_check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+      if (world.rank() != kLeaves) rank->exchange.check();
+    }
+    world.barrier();
+    if (world.rank() == kLeaves) {
+      cuda::cuda_check(cudaSetDevice(0), "cudaSetDevice");  // another one than the exchange's
+      rank.reset();
+      return;
+    }
+    conformance::expect_error(world.rank(), "a combine without the results of a rank", ErrorKind::aborted,
+                              {"rank 2", "destroyed its exchange"}, [&] {
+                                rank->exchange.combine(round.combine_in, round.combine_out, rank->call);
+                                rank->wait();
+                                rank->exchange.check();
+                              });
+  });
+}
+
 }  // namespace
 }  // namespace ferry::test

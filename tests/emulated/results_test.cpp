@@ -149,6 +149,26 @@ TEST(CompiledResults, ComeWithAnEpilogueOfTheProgram) {
   });
 }
 
+// Hooks of an earlier call are not taken for those of a later one.
+TEST(CompiledResults, AreNotMadeWithoutTheHooks) {
+  using Compiled = cuda::CompiledExchange<Mxfp8, Sums, cuda::DirectFabric<>, Fp8Block128>;
+  run_compiled<Compiled>(format_named("fp8_block128"), [](Compiled& compiled, DeviceRound& round, CallOptions call) {
+    Exchange& exchange = compiled.exchange();
+    const Sums sums{static_cast<float*>(const_cast<void*>(round.combine_out.tokens.data)), 352};
+    const auto refuses = [&](const char* name, const auto& calls) {
+      conformance::expect_error(exchange.rank(), name, ErrorKind::invalid_argument, {"hooks", "CompiledExchange"},
+                                calls);
+    };
+    refuses("dispatch", [&] { exchange.dispatch(round.in, round.out, call); });
+    refuses("dispatch_async", [&] { exchange.dispatch_async(round.in, call); });
+    compiled.dispatch(round.in, round.out, sums, call);
+    refuses("combine", [&] { exchange.combine(round.combine_in, round.combine_out, call); });
+    exchange.combine_async(round.combine_in, call);
+    refuses("combine_wait", [&] { exchange.combine_wait(round.combine_out, call); });
+    compiled.combine_wait({}, sums, call);
+  });
+}
+
 // The oracle knows no bound of the error of its sums, so rows travel.
 TEST(CompiledResults, HaveAFormatOfTheProgram) {
   using Compiled = cuda::CompiledExchange<Mxfp8, cuda::NoHooks, cuda::DirectFabric<>, Int8Columns>;
@@ -173,7 +193,7 @@ TEST(CompiledResults, AreTheLibrarysWithoutHooks) {
 TEST(RefusedResults, NameTheFormatAndWhatToDo) {
   emulated::set_gpus({});
   emulated::reset({});
-  const Shape shape{2, 4, 2, 4, 64};
+  const Shape shape{.ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 4, .hidden = 64};
   using Hooked = cuda::CompiledExchange<Mxfp8, Sums>;
   ExchangeOptions options = conformance::options_for("mxfp8");
   options.result_format = format_named("fp8_block128");

@@ -25,7 +25,7 @@ using testing::AnyOf;
 using testing::HasSubstr;
 
 constexpr int kRanks = 4;
-constexpr Shape kShape{kRanks, 10, 3, 20, 96};
+constexpr Shape kShape{.ranks = kRanks, .experts = 10, .top_k = 3, .max_tokens = 20, .hidden = 96};
 
 Scenario scenario_of(std::uint64_t seed, bool by_counts = true, bool late_weights = false) {
   ScenarioSettings settings;

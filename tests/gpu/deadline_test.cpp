@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr Shape kShape{3, 10, 3, 60, 256};
+constexpr Shape kShape{.ranks = 3, .experts = 10, .top_k = 3, .max_tokens = 60, .hidden = 256};
 constexpr int kLost = 2;
 constexpr milliseconds kShort{400};
 constexpr milliseconds kFarLater{15'000};  // kShort has surely passed

@@ -71,7 +71,7 @@ TEST_P(Handles, AgreeWithTheOracle) {
 
 // I1, I13: parities follow the counter of their own kind, whatever comes between two routings.
 TEST_P(Handles, ReplayBetweenTwoDispatches) {
-  const Shape shape{3, 7, 3, 4, 32};
+  const Shape shape{.ranks = 3, .experts = 7, .top_k = 3, .max_tokens = 4, .hidden = 32};
   for (int replays = 1; replays <= 4; ++replays) {
     HandleSequence sequence{{settings_of(shape, "bf16", reduction())}, {}};
     for (std::uint64_t round = 0; round < 6; ++round) {
@@ -97,7 +97,7 @@ TEST_P(Handles, ReplayBetweenTwoDispatches) {
 
 // I8: a combine that follows a combine writes slots that others may still sum.
 TEST_P(Handles, CombineAgainAndAgain) {
-  const Shape shape{4, 8, 2, 4, 32};
+  const Shape shape{.ranks = 4, .experts = 8, .top_k = 2, .max_tokens = 4, .hidden = 32};
   HandleSequence sequence{{settings_of(shape, "bf16", reduction())}, {}};
   ScenarioSettings settings = sequence.exchanges[0];
   for (std::size_t handle = 0; handle < 2; ++handle) {

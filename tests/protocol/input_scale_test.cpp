@@ -8,7 +8,7 @@ namespace {
 
 using conformance::RankRound;
 
-constexpr Shape kShape{3, 6, 2, 5, 64};
+constexpr Shape kShape{.ranks = 3, .experts = 6, .top_k = 2, .max_tokens = 5, .hidden = 64};
 
 class InputScales : public testing::TestWithParam<FakeKind> {
  protected:

@@ -45,7 +45,7 @@ class GroupMemory {
 static_assert(Fabric<GroupMemory>);
 
 constexpr int kHidden = 64;
-const Shape kShape{1, 3, 2, 5, kHidden};  // ranks, experts, top_k, tokens, hidden
+const Shape kShape{.ranks = 1, .experts = 3, .top_k = 2, .max_tokens = 5, .hidden = kHidden};
 
 // A rank alone whose messages, results and routing are there.
 struct Arrived {

@@ -10,7 +10,7 @@ using conformance::RankRound;
 using conformance::Scenario;
 using conformance::ScenarioSettings;
 
-constexpr Shape kShape{3, 6, 3, 5, 32};
+constexpr Shape kShape{.ranks = 3, .experts = 6, .top_k = 3, .max_tokens = 5, .hidden = 32};
 
 ScenarioSettings settings_of(Reduction reduction, std::uint64_t seed) {
   ScenarioSettings settings;

@@ -12,7 +12,7 @@
 namespace ferry::test {
 namespace {
 
-constexpr Shape kShape{3, 6, 2, 4, 32};
+constexpr Shape kShape{.ranks = 3, .experts = 6, .top_k = 2, .max_tokens = 4, .hidden = 32};
 
 // A fabric that remembers which words were waited for.
 struct WatchedCalls : SerialFabricDefaults {

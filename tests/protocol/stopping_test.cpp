@@ -14,7 +14,7 @@ namespace {
 
 using conformance::RankRound;
 
-constexpr Shape kShape{3, 5, 2, 3, 32};
+constexpr Shape kShape{.ranks = 3, .experts = 5, .top_k = 2, .max_tokens = 3, .hidden = 32};
 constexpr int kStopped = 1;
 constexpr int kRoundsOfTheStopped = 3;  // the third waits for what the first used
 using Case = std::tuple<FakeKind, Reduction>;

@@ -21,7 +21,7 @@ inline conformance::ScenarioSettings settings_of(Shape shape, const char* format
   return settings;
 }
 
-inline constexpr Shape kShape{3, 6, 3, 5, 32};
+inline constexpr Shape kShape{.ranks = 3, .experts = 6, .top_k = 3, .max_tokens = 5, .hidden = 32};
 
 struct Kept {
   Kept(Exchange& exchange, const conformance::Scenario& scenario)

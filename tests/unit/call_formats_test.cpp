@@ -7,7 +7,7 @@
 namespace ferry::test {
 namespace {
 
-constexpr Shape kShape{4, 8, 2, 16, 96};
+constexpr Shape kShape{.ranks = 4, .experts = 8, .top_k = 2, .max_tokens = 16, .hidden = 96};
 
 ExchangeOptions three_formats() {
   ExchangeOptions options;

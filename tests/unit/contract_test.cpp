@@ -13,7 +13,7 @@ namespace ferry {
 namespace {
 
 struct Made {
-  Shape shape{3, 8, 2, 5, 64};
+  Shape shape{.ranks = 3, .experts = 8, .top_k = 2, .max_tokens = 5, .hidden = 64};
   ExchangeOptions options;
   bool has_remote_ranks = false;
 };

@@ -34,7 +34,7 @@ TEST(CountableTokens, AreRefusedBeyondWithTheShapeAndTheLimit) {
 
 TEST(CountableEntries, AreThoseOf32Bits) {
   EXPECT_NO_THROW(require_countable_entries({64, 64, 32, (1 << 20) - 1, 32}, 0));
-  const Shape shape{72, 72, 32, (1 << 20) - 1, 32};
+  const Shape shape{.ranks = 72, .experts = 72, .top_k = 32, .max_tokens = (1 << 20) - 1, .hidden = 32};
   EXPECT_NO_THROW(require_valid(shape));  // other backends take it
   try {
     require_countable_entries(shape, 3);

@@ -29,7 +29,7 @@ TEST(ExpertSplit, IsThatOfTheShape) {
   for (int ranks = 1; ranks <= kMaxRanksPerNode; ++ranks) {
     for (const int experts : {ranks, ranks + 1, 2 * ranks - 1, 256, 257, 8191}) {
       if (experts < ranks) continue;
-      const Shape shape{ranks, experts, 1, 1, 32};
+      const Shape shape{.ranks = ranks, .experts = experts, .top_k = 1, .max_tokens = 1, .hidden = 32};
       const ExpertSplit split(shape);
       for (int rank = 0; rank < ranks; ++rank) {
         ASSERT_EQ(split.experts_of(rank).first, first_expert(shape, rank));

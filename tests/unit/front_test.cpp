@@ -9,7 +9,19 @@
 
 #include "conformance/rounds/rank_round.h"
 #include "exchange/exchange_steps.h"
+#include "ferry/detail/cuda/state/device_state.h"
 #include "ferry/exchange.h"
+
+namespace ferry::cuda {
+
+// In place of that of compiled_access.h, which needs CUDA's headers.
+class CompiledAccess {
+ public:
+  static void set_hooks(Exchange& exchange) { exchange.set_hooks(HookBytes{}); }
+  static void require_hooks(Exchange& exchange) { exchange.require_hooks(); }
+};
+
+}  // namespace ferry::cuda
 
 namespace ferry {
 namespace {
@@ -192,6 +204,32 @@ TEST_F(Front, RefusesEveryCallOnceAStepHasEndedTheExchange) {
   EXPECT_EQ(take_calls(), Names{});
   EXPECT_EQ(refused([&] { exchange_.check(); }, ErrorKind::peer_missing), again);
   EXPECT_EQ(take_calls(), Names{"poll"});
+}
+
+// Kernels with hooks would read those of an earlier call.
+TEST_F(Front, RefusesCallsThatReadHooksWithoutThem) {
+  using cuda::CompiledAccess;
+  const auto refuses = [&](const std::function<void()>& call) {
+    const std::string text = refused(call, ErrorKind::invalid_argument);
+    EXPECT_NE(text.find("rank 0: the kernels of this exchange have hooks, and none are given"), std::string::npos);
+    EXPECT_EQ(take_calls(), Names{});
+  };
+  CompiledAccess::require_hooks(exchange_);
+  refuses([&] { exchange_.dispatch(round_.in, round_.out); });
+  refuses([&] { exchange_.dispatch_async(round_.in); });
+  CompiledAccess::set_hooks(exchange_);
+  exchange_.dispatch_async(round_.in);
+  exchange_.dispatch_wait(round_.out);
+  CompiledAccess::set_hooks(exchange_);
+  refused([&] { exchange_.dispatch_wait(round_.out); }, ErrorKind::out_of_order);
+  take_calls();
+  refuses([&] { exchange_.combine(round_.combine_in, round_.combine_out); });  // the call before took them
+  exchange_.combine_async(round_.combine_in);
+  take_calls();
+  refuses([&] { exchange_.combine_wait(round_.combine_out); });
+  CompiledAccess::set_hooks(exchange_);
+  exchange_.combine_wait(round_.combine_out);
+  EXPECT_EQ(take_calls(), (Names{"start", "reduce"}));
 }
 
 TEST_F(Front, ComparesTheWorldWithTheShape) {

@@ -38,7 +38,7 @@ bool are_all(std::span<const std::byte> bytes, std::byte value) {
 }
 
 TEST(HeapPieces, AreAllOfAHeapOnce) {
-  const Shape shape{3, 7, 3, 20, 96};
+  const Shape shape{.ranks = 3, .experts = 7, .top_k = 3, .max_tokens = 20, .hidden = 96};
   for (const bool remote : {false, true}) {
     const HeapMap map = make_heap_map(shape, conformance::options_for("mxfp8"), 0, remote);
     std::vector<bool> covered(map.total());

@@ -96,7 +96,7 @@ TEST(PackedResults, AreNumberedAlikeRankByRankAndTokenByToken) {
 
 // A round of fewer tokens after one of more: nothing of the former is left.
 TEST(PackedResults, AreNumberedAnewInEveryRound) {
-  const Shape shape{3, 6, 2, 8, 32};
+  const Shape shape{.ranks = 3, .experts = 6, .top_k = 2, .max_tokens = 8, .hidden = 32};
   test::Random random(9);
   test::Rank rank(shape, 1, true, true);
   cpu::PackedResults packed(rank.plan);

@@ -8,7 +8,11 @@
 namespace ferry {
 namespace {
 
-constexpr Shape kShape{3, 11, 4, 20, 96};  // ranks 0 and 1 own 4 experts, rank 2 owns 3
+constexpr Shape kShape{.ranks = 3,
+                       .experts = 11,
+                       .top_k = 4,
+                       .max_tokens = 20,
+                       .hidden = 96};  // ranks 0 and 1 own 4 experts, rank 2 owns 3
 
 Plan plan_for(const ExchangeOptions& options, int rank) {
   return make_plan(kShape, options, make_heap_map(kShape, options, rank, false), rank);

@@ -43,7 +43,7 @@ TEST(AlignRow, RoundsUp) {
 
 // I3: the position in expert is how many earlier entries of this source name it.
 TEST(RouteEntries, CountsEarlierEntriesOfTheSameExpert) {
-  const Shape shape{2, 5, 3, 40, 32};
+  const Shape shape{.ranks = 2, .experts = 5, .top_k = 3, .max_tokens = 40, .hidden = 32};
   test::Random random(4);
   for (int trial = 0; trial < 20; ++trial) {
     Rank rank(shape, 1);
@@ -168,7 +168,7 @@ struct StartsMemory {
 
 // I4: rows of all sources fill every group without a gap, whatever order messages come in.
 TEST(FindRowStarts, GivesEveryRowOnce) {
-  const Shape shape{3, 7, 3, 9, 32};
+  const Shape shape{.ranks = 3, .experts = 7, .top_k = 3, .max_tokens = 9, .hidden = 32};
   test::Random random(6);
   for (const int alignment : {1, 4, 128}) {
     Arrivals arrivals(shape, test::make_routing("ragged", shape, random), 1);
@@ -194,7 +194,7 @@ TEST(FindRowStarts, GivesEveryRowOnce) {
 // I4: of_source counts from the first row of its group, on every backend. A group without rows, and padding to 128
 // rows, lie between what the sources counted and where the rows are.
 TEST(FindRowStarts, CountsARowFromTheStartOfItsGroup) {
-  const Shape shape{2, 3, 1, 4, 32};  // ranks, experts, top_k, tokens: rank 0 has experts 0 and 1
+  const Shape shape{.ranks = 2, .experts = 3, .top_k = 1, .max_tokens = 4, .hidden = 32};  // rank 0 has experts 0 and 1
   test::Routing routing(2);
   routing[0].topk_ids = {1, 0, 1, 1};
   routing[1].topk_ids = {1, 2, 1, 2};

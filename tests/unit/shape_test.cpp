@@ -37,7 +37,7 @@ TEST(Shape, IdBitsHoldEveryExpertAndNone) {
 }
 
 TEST(Shape, SaysWhyItCannotWork) {
-  const Shape good{4, 64, 8, 512, 7168};
+  const Shape good{.ranks = 4, .experts = 64, .top_k = 8, .max_tokens = 512, .hidden = 7168};
   ASSERT_EQ(why_invalid(good), nullptr);
   EXPECT_NO_THROW(require_valid(good));
   struct Bad {

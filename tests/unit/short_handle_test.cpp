@@ -30,7 +30,7 @@ TEST(ShortHandles, TakeNoMoreThanTheirContent) {
   for (const int ranks : {2, 8, 64})
     for (const int top_k : {1, 4, 8, 32})
       for (const std::int64_t tokens : {1, 17, 256}) {
-        const Shape shape{ranks, 64, top_k, 4096, 64};
+        const Shape shape{.ranks = ranks, .experts = 64, .top_k = top_k, .max_tokens = 4096, .hidden = 64};
         const RowLayout layout = row_layout(shape, with_short_handles(), 0);
         const std::int64_t local = layout.groups;
         for (const std::int64_t messages : {std::int64_t{0}, std::int64_t{5}, tokens, tokens * ranks})

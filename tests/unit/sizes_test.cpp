@@ -12,7 +12,7 @@
 namespace ferry {
 namespace {
 
-constexpr Shape kShape{4, 10, 3, 9, 64};
+constexpr Shape kShape{.ranks = 4, .experts = 10, .top_k = 3, .max_tokens = 9, .hidden = 64};
 
 template <int kBytes>
 struct ScalesOf : Int8Block64 {

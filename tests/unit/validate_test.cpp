@@ -11,7 +11,7 @@
 namespace ferry {
 namespace {
 
-constexpr Shape kShape{2, 6, 2, 4, 32};
+constexpr Shape kShape{.ranks = 2, .experts = 6, .top_k = 2, .max_tokens = 4, .hidden = 32};
 
 struct Call {
   explicit Call(const char* format = "fp8_block128", Reduction reduction = Reduction::by_rank) {

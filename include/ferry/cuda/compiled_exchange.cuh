@@ -59,7 +59,9 @@ class CompiledExchange {
   // whatever `options.format` says. Loads the kernels on all ranks. Throws also Error(unsupported) for a world of
   // another kind.
   CompiledExchange(World& world, const Shape& shape, ExchangeOptions options = {})
-      : exchange_(CompiledAccess::make(checked(world), shape, completed(options), launchers())) {}
+      : exchange_(CompiledAccess::make(checked(world), shape, completed(options), launchers())) {
+    if constexpr (kHasHooks) CompiledAccess::require_hooks(exchange_);
+  }
 
   // As Exchange's. The hooks are copied before a call returns. Throws Error(invalid_argument) besides where an argument
   // and a hook give the same thing.
@@ -102,8 +104,8 @@ class CompiledExchange {
     exchange_.combine(in, out, call);
   }
 
-  // For add_to_mask, stats and all that takes no hooks. Where there are hooks, its dispatch and combine must not be
-  // called.
+  // For add_to_mask, stats and all that takes no hooks. Where there are hooks, it refuses the calls that read them with
+  // Error(invalid_argument).
   Exchange& exchange() { return exchange_; }
   const Exchange& exchange() const { return exchange_; }
 

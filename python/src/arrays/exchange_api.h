@@ -14,9 +14,9 @@ namespace ferry::python {
 // tensor of a torch that has the table, or one that it refuses: the way through Python's objects says what is wrong.
 bool describe_torch_tensor(nanobind::handle array, nanobind::dlpack::dltensor& tensor);
 
-// Whether these are dicts, or None, whose values are tensors of torch that a call may take as they are, or none: plain,
-// on that device (DLPack's numbers), without gradients, of elements that DLPack has names for. Numbers and text count
-// as none.
+// Each of the two is a dict or None. Whether a call may take all values as they are. A tensor of torch must be plain,
+// on that device (DLPack's numbers), without gradients, of elements that DLPack has names for. Numbers, text and None
+// are always taken.
 bool are_plain_tensors(int device_type, int device, nanobind::handle read, nanobind::handle filled);
 
 // The stream that is current in torch on a GPU, by its number; nothing where torch is not there or has no table.

@@ -1,6 +1,6 @@
-// HandleSequence: dispatches that leave handles, combines and dispatches that are given them, combines that are given
-// up and dispatches that are refused, in an order drawn by seed and the same on all ranks, on one or two exchanges.
-// Each rank compares every byte with the oracle.
+// HandleSequence: calls with handles in an order that a seed draws, the same on all ranks, on one or two exchanges.
+// Dispatches leave handles, and dispatches and combines are given them. Some combines are given up, some dispatches
+// refused. Each rank compares every byte with the oracle.
 #pragma once
 
 #include <span>

@@ -67,9 +67,9 @@ class CombineCalls {
     }
   }
 
-  // I8: combine_async was called, combine_wait will not be. With late weights no result is on its way, but weights are:
-  // who has seen `weighed` of all ranks has their weights, and says so by `summed` (I15: the next combine writes to
-  // where they were put from).
+  // I8: combine_async was called, combine_wait will not be. With late weights no result is on its way, but weights are.
+  // After await_weighed the weights of all ranks are here, and `summed` tells the others so. They then put the next
+  // combine's weights from the same buffer (I15).
   void drain() {
     if (!due_) return;
     if (has_late_weights())

@@ -225,7 +225,7 @@ class DispatchCalls {
     });
   }
 
-  // From messages to rows, whoever knows the routing.
+  // From messages to rows. The look-up of `from` knows the routing: from the tables, or from a handle.
   template <ReceiveStep S>
   void lay_out(const S& from, const Ticket& ticket, const RowPlaces& places, const RowsOut& out) {
     const auto receiving = with_ops(from, HostOps{{out.global_scales, global_scale_at()}});

@@ -1,5 +1,5 @@
-// KeptCall: what a CPU rank holds of the handle that a call under way was given: a plan with the mask of that call, and
-// copies of all that says where rows lie, so that the caller's memory cannot change them between two halves.
+// KeptCall: what a CPU rank keeps of the handle of a call under way: a plan with the mask of that call, and copies of
+// all that says where rows lie. So between two halves the caller's memory cannot change them.
 #pragma once
 
 #include <algorithm>

@@ -9,12 +9,12 @@
 
 namespace ferry {
 
-// Collective. Throws Error(invalid_argument) on every rank where two ranks differ, and where some rank refuses its own
-// options that rank's words. Returns the exchange's number, which is larger than `newest` of every rank.
+// Collective. Throws Error(invalid_argument) on every rank where two ranks differ. Where a rank refuses its own
+// options, all throw in its words. Returns the exchange's number, which is larger than `newest` of every rank.
 std::uint32_t require_same_contract(World& world, const Shape& shape, const ExchangeOptions& options,
                                     std::uint32_t newest);
-// The part of a rank that refuses them in that call: the others need not wait for it until their deadlines. They may
-// never come, so it throws nothing, and waits for them as long as by default.
+// By this a rank that refuses its own options takes part in that call, so that the others need not wait for it until
+// their deadlines. It throws nothing, since the others may never come, and waits for them for the default deadline.
 void tell_refusal(World& world, const ExchangeOptions& options, const Error& refusal) noexcept;
 
 }  // namespace ferry

@@ -29,6 +29,12 @@ enum class Call : std::uint8_t {
 };
 inline constexpr int kCalls = 10;
 
+// Hooks that a program compiled are read where ids are routed, and where tokens are summed.
+constexpr bool reads_hooks(Call call) {
+  return call == Call::dispatch_async || call == Call::dispatch || call == Call::combine_wait ||
+         call == Call::combine || call == Call::kept_combine_wait || call == Call::kept_combine;
+}
+
 // How far an operation is: `half` between its _async and its _wait call.
 enum class Progress : std::uint8_t { none, half, whole };
 

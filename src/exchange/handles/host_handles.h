@@ -1,5 +1,5 @@
-// HostHandles: memory of an exchange for two whole handles, where calls give and leave short ones in host memory: that
-// of a dispatch, which it is given or leaves, and that of a combine. Steps know of whole ones only.
+// HostHandles: memory of an exchange for two whole handles, one of a dispatch and one of a combine. It is for calls
+// that are given or leave short handles in host memory. Steps know whole handles only.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ class HostHandles {
         of_dispatch_(static_cast<std::size_t>(handle_bytes)),
         of_combine_(static_cast<std::size_t>(handle_bytes)) {}
 
-  // The whole handle of one that a call is given: it is that one, or stays until the next such call. `handle` is
-  // checked by check_handle_tensor. Throws as lengthen_handle.
+  // The whole handle of a handle that a call is given: the same one, if it is whole. Else one that is made of it, and
+  // stays until the next such call. `handle` is checked by check_handle_tensor. Throws as lengthen_handle.
   const std::byte* given(const CheckContext& context, const ConstTensor& handle, Operation operation);
 
-  // Where a dispatch leaves its whole handle. Memory that a dispatch is given may be that in which it leaves one.
+  // Where a dispatch leaves its whole handle. It may be the memory of the handle that the dispatch is given.
   std::byte* to_leave(const Tensor& handle);
   // Behind that dispatch. Throws Error(invalid_argument) where the short handle has too few bytes.
   void leave(const CheckContext& context);

@@ -39,62 +39,102 @@ HookValues take_values(const HookCase& each, const Scenario& scenario, const Dev
   return values;
 }
 
+// The same case under another name, with `exact`.
+HookCase exact_of(HookCase each, const char* name) {
+  each.name = name;
+  each.reduction = Reduction::exact;
+  return each;
+}
+HookCase masked_of(HookCase each, const char* name) {
+  each.name = name;
+  each.shared = false;
+  each.masked = true;
+  return each;
+}
+
+void add_cases_of_hooks(std::vector<HookCase>& cases) {
+  const HookCase all{.name = "all_by_rank",
+                     .format = format_named("nvfp4"),
+                     .make = make_nvfp4_with_all,
+                     .weight = true,
+                     .epilogue = true};
+  const HookCase shared{.name = "all_with_shared",
+                        .format = format_named("bf16"),
+                        .make = make_bf16_with_all,
+                        .weight = true,
+                        .epilogue = true,
+                        .shared = true};
+  const HookCase masked = masked_of(shared, "all_masked");
+  const HookCase epilogue{
+      .name = "epilogue", .format = format_named("fp8_block128"), .make = make_fp8_with_epilogue, .epilogue = true};
+  const HookCase weight{
+      .name = "weight", .format = format_named("fp8_block128"), .make = make_fp8_with_weight, .weight = true};
+  cases.insert(cases.end(), {all, exact_of(all, "all_exact"), shared, exact_of(shared, "all_exact_bf16"), masked,
+                             exact_of(masked, "all_exact_masked"), epilogue, exact_of(epilogue, "epilogue_exact"),
+                             weight, exact_of(weight, "weight_exact")});
+}
+
+void add_cases_of_many_tokens(std::vector<HookCase>& cases) {
+  // So many that messages and results are stored, and blocks send or sum.
+  const HookCase many{.name = "many_tokens",
+                      .format = format_named("bf16"),
+                      .make = make_bf16_with_all,
+                      .weight = true,
+                      .epilogue = true,
+                      .tokens = 640,
+                      .routing = "uniform"};
+  // A part of every table that is large enough comes long after all messages. A rank that does not wait for it loses
+  // rows.
+  const HookCase late{.name = "late_part",
+                      .format = format_named("fp8_block128"),
+                      .make = make_fp8_with_weight,
+                      .weight = true,
+                      .tokens = 640,
+                      .routing = "uniform",
+                      .late_from = 512};
+  HookCase ragged = late;
+  ragged.name = "late_part_ragged";
+  ragged.routing = "ragged";
+  ragged.late_from = 128;
+  cases.insert(cases.end(), {many, exact_of(many, "many_tokens_exact"), late, ragged});
+}
+
+// Formats of the program itself, without hooks and with them; a row's last block is short.
+void add_cases_of_own_formats(std::vector<HookCase>& cases) {
+  cases.push_back({.name = "own_format", .format = any_format<Int8Block64>(), .make = make_int8, .hidden = 352});
+  cases.push_back({.name = "own_format_exact",
+                   .format = any_format<Int8Block64>(),
+                   .make = make_int8,
+                   .reduction = Reduction::exact,
+                   .shared = true,
+                   .tokens = 640,
+                   .routing = "uniform",
+                   .hidden = 352});
+  cases.push_back({.name = "own_format_with_all",
+                   .format = any_format<Int8Block64>(),
+                   .make = make_int8_with_all,
+                   .weight = true,
+                   .epilogue = true});
+  cases.push_back({.name = "own_format_transposed",
+                   .format = any_format<Int8Transposed>(),
+                   .make = make_int8_transposed,
+                   .tokens = 640,
+                   .routing = "uniform",
+                   .hidden = 352});
+  cases.push_back(
+      {.name = "own_format_tiled", .format = any_format<Int8Tiled>(), .make = make_int8_tiled, .hidden = 352});
+}
+
 }  // namespace
 
 const std::vector<HookCase>& hook_cases() {
-  using enum Reduction;
-  static const std::vector<HookCase> kCases = {
-      {"all_by_rank", format_named("nvfp4"), make_nvfp4_with_all, by_rank, true, true},
-      {"all_exact", format_named("nvfp4"), make_nvfp4_with_all, exact, true, true},
-      {"all_with_shared", format_named("bf16"), make_bf16_with_all, by_rank, true, true, true},
-      {"all_exact_bf16", format_named("bf16"), make_bf16_with_all, exact, true, true, true},
-      {"all_masked", format_named("bf16"), make_bf16_with_all, by_rank, true, true, false, true},
-      {"all_exact_masked", format_named("bf16"), make_bf16_with_all, exact, true, true, false, true},
-      {"epilogue", format_named("fp8_block128"), make_fp8_with_epilogue, by_rank, false, true},
-      {"epilogue_exact", format_named("fp8_block128"), make_fp8_with_epilogue, exact, false, true},
-      {"weight", format_named("fp8_block128"), make_fp8_with_weight, by_rank, true, false},
-      {"weight_exact", format_named("fp8_block128"), make_fp8_with_weight, exact, true, false},
-      // So many that messages and results are stored, and blocks send or sum.
-      {"many_tokens", format_named("bf16"), make_bf16_with_all, by_rank, true, true, false, false, 640, "uniform"},
-      {"many_tokens_exact", format_named("bf16"), make_bf16_with_all, exact, true, true, false, false, 640, "uniform"},
-      // A part of every table that is large enough comes long after all messages: whoever does not wait for it loses
-      // rows.
-      {"late_part", format_named("fp8_block128"), make_fp8_with_weight, by_rank, true, false, false, false, 640,
-       "uniform", 512},
-      {"late_part_ragged", format_named("fp8_block128"), make_fp8_with_weight, by_rank, true, false, false, false, 640,
-       "ragged", 128},
-      // Formats of the program itself, without hooks and with them; a row's last block is short.
-      {.name = "own_format",
-       .format = any_format<Int8Block64>(),
-       .make = make_int8,
-       .reduction = by_rank,
-       .hidden = 352},
-      {.name = "own_format_exact",
-       .format = any_format<Int8Block64>(),
-       .make = make_int8,
-       .reduction = exact,
-       .shared = true,
-       .tokens = 640,
-       .routing = "uniform",
-       .hidden = 352},
-      {.name = "own_format_with_all",
-       .format = any_format<Int8Block64>(),
-       .make = make_int8_with_all,
-       .reduction = by_rank,
-       .weight = true,
-       .epilogue = true},
-      {.name = "own_format_transposed",
-       .format = any_format<Int8Transposed>(),
-       .make = make_int8_transposed,
-       .reduction = by_rank,
-       .tokens = 640,
-       .routing = "uniform",
-       .hidden = 352},
-      {.name = "own_format_tiled",
-       .format = any_format<Int8Tiled>(),
-       .make = make_int8_tiled,
-       .reduction = by_rank,
-       .hidden = 352}};
+  static const std::vector<HookCase> kCases = [] {
+    std::vector<HookCase> cases;
+    add_cases_of_hooks(cases);
+    add_cases_of_many_tokens(cases);
+    add_cases_of_own_formats(cases);
+    return cases;
+  }();
   return kCases;
 }
 

@@ -13,7 +13,7 @@ struct HookCase {
   const char* name;
   AnyFormat format;
   MakeHooked make;
-  Reduction reduction;
+  Reduction reduction = Reduction::by_rank;
   bool weight = false;    // has router_weight
   bool epilogue = false;  // has epilogue
   bool shared = false;

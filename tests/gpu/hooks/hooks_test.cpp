@@ -78,7 +78,7 @@ TEST(CompiledExchange, RefusesWhatIsGivenTwice) {
   if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
   const int devices[] = {0};
   const auto staged = make_staged_cuda_worlds(devices);
-  const Shape shape{1, 4, 3, 10, 64};
+  const Shape shape{.ranks = 1, .experts = 4, .top_k = 3, .max_tokens = 10, .hidden = 64};
   EXPECT_THAT(refusal(ErrorKind::unsupported, [&] { make_bf16_with_all(*staged[0], shape, ExchangeOptions{}); }),
               HasSubstr("host memory"));
 

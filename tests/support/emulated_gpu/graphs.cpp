@@ -51,6 +51,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id) {
+  if (was_destroyed(stream)) return cudaErrorInvalidResourceHandle;
   const std::lock_guard lock(captures().guard);
   const auto found = captures().of.find(stream);
   *status = found == captures().of.end() ? cudaStreamCaptureStatusNone : cudaStreamCaptureStatusActive;

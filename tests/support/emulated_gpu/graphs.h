@@ -16,4 +16,7 @@ struct Graph {
 // False: the stream is not captured.
 bool add_to_capture(const Stream& stream, std::function<void(Stream&)> operation);
 
+// The runtime's. CUDA may crash where a call is given such a stream; here the call fails.
+bool was_destroyed(const Stream* stream);
+
 }  // namespace ferry::emulated

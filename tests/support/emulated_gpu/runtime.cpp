@@ -35,9 +35,10 @@ struct State {
   Gpus gpus;
   std::map<const std::byte*, Allocation> memory;
   std::multimap<std::size_t, std::byte*> given_back;  // pages, by their bytes
-  std::map<Stream*, std::shared_ptr<Stream>> streams;
-  std::map<const void*, int> shared_limits;      // of kernels
-  std::set<std::pair<int, const void*>> loaded;  // kernels by device
+  std::map<const Stream*, std::shared_ptr<Stream>> streams;
+  std::map<const Stream*, std::shared_ptr<Stream>> destroyed;  // no other one gets its place
+  std::map<const void*, int> shared_limits;                    // of kernels
+  std::set<std::pair<int, const void*>> loaded;                // kernels by device
   std::vector<std::shared_ptr<Stream>> default_streams;
 };
 State& state() {
@@ -164,6 +165,11 @@ void note_memory(const void* memory, std::size_t bytes, int device) {
 void forget_memory(const void* memory) {
   const std::lock_guard lock(state().guard);
   state().memory.erase(static_cast<const std::byte*>(memory));
+}
+
+bool was_destroyed(const Stream* stream) {
+  const std::lock_guard lock(state().guard);
+  return state().destroyed.contains(stream);
 }
 
 }  // namespace ferry::emulated
@@ -325,7 +331,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   synchronize(*stream);
   const std::lock_guard lock(state().guard);
-  return state().streams.erase(stream) == 1 ? cudaSuccess : say(cudaErrorInvalidValue);
+  return say(state().destroyed.insert(state().streams.extract(stream)).inserted ? cudaSuccess : cudaErrorInvalidValue);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return synchronize(stream_of(stream)) ? cudaSuccess : say(cudaErrorLaunchFailure);
@@ -343,7 +349,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new int(0);
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t stream) {
+  return say(was_destroyed(stream) ? cudaErrorInvalidResourceHandle : cudaSuccess);
+}
 // Events order nothing here, so an exchange whose calls change streams gets an error.
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t) { return cudaErrorInvalidResourceHandle; }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {

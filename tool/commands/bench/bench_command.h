@@ -36,7 +36,8 @@ struct BenchOptions {
   std::vector<std::string> models;
   std::vector<int> tokens = {1, 32, 128, 512};
   std::vector<int> ranks = {2};
-  Shape shape{0, 64, 8, 1, 7168};  // without ranks and tokens, which are swept
+  // Ranks and tokens are swept.
+  Shape shape{.ranks = 0, .experts = 64, .top_k = 8, .max_tokens = 1, .hidden = 7168};
   double zipf_exponent = 1.0;
   int workers = 1;
   int nodes = 1;

@@ -83,9 +83,8 @@ std::uint64_t gpu_state_of(const Shape& shape) {
 }  // namespace
 
 PlannedMemory planned_memory(const Shape& shape, const ExchangeOptions& options, const Backend& backend) {
-  // Send buffers, where ranks may be of several hosts.
-  const bool staged = backend.kind == WorldKind::shmem || backend.kind == WorldKind::nvshmem;
-  return {memory_use(shape, options, staged), tensors_of_ranks(shape, options),
+  // Of a backend of several hosts some ranks are remote, so there are send buffers.
+  return {memory_use(shape, options, capabilities_of(backend).remote_ranks), tensors_of_ranks(shape, options),
           is_gpu_backend(backend) ? gpu_state_of(shape) : 0};
 }
 

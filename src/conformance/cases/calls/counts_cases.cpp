@@ -5,7 +5,7 @@
 namespace ferry::conformance {
 namespace {
 
-constexpr Shape kShape{3, 8, 4, 14, 96};
+constexpr Shape kShape{.ranks = 3, .experts = 8, .top_k = 4, .max_tokens = 14, .hidden = 96};
 
 ScenarioSettings settings_for(const Shape& shape, std::uint64_t seed) {
   ScenarioSettings settings;
@@ -77,8 +77,8 @@ void mixed(const Target& target) {
   });
 }
 
-// Tokens for a masked rank are dropped, and its counts are nobody's: of an exchange that is made without the rank, and
-// of one that the rank leaves.
+// Tokens for a masked rank are dropped, and so are counts of its experts: on an exchange that is made without the rank,
+// and on one that the rank leaves.
 void masked(const Target& target) {
   if (!target.can_lose_ranks) throw Skipped("this backend cannot go on without a rank");
   for (int lost = 0; lost < kShape.ranks; ++lost) {

@@ -11,7 +11,7 @@
 namespace ferry::conformance {
 namespace {
 
-constexpr Shape kShape{3, 10, 4, 12, 64};
+constexpr Shape kShape{.ranks = 3, .experts = 10, .top_k = 4, .max_tokens = 12, .hidden = 64};
 
 DispatchFormat format_of(const char* name, int alignment = 0) {
   DispatchFormat format;
@@ -88,7 +88,7 @@ void few_in_turn(const Target& target, RowOrder order) {
 // Forward in FP8, back in bf16 by the same handles, on one exchange: as training does. And any sequence.
 // Formats that align rows differently share handles of rows that have no alignment.
 void handles(const Target& target, Reduction reduction, std::uint64_t seed, RowOrder order = RowOrder::by_expert) {
-  const Shape shape{3, 7, 3, 6, 64};
+  const Shape shape{.ranks = 3, .experts = 7, .top_k = 3, .max_tokens = 6, .hidden = 64};
   const int alignment = order == RowOrder::by_expert || order == RowOrder::in_place ? 8 : 0;
   const std::vector<ScenarioSettings> formats = in_each_format(shape, reduction, order, alignment);
   const HandleSequence sequence = make_handle_sequence(formats, seed, 24);

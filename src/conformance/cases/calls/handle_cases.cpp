@@ -9,7 +9,7 @@
 namespace ferry::conformance {
 namespace {
 
-constexpr Shape kShape{3, 10, 4, 12, 64};
+constexpr Shape kShape{.ranks = 3, .experts = 10, .top_k = 4, .max_tokens = 12, .hidden = 64};
 
 ScenarioSettings settings_for(const char* format, Reduction reduction, std::uint64_t seed, const char* routing) {
   ScenarioSettings settings;

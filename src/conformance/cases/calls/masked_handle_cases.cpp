@@ -10,7 +10,7 @@
 namespace ferry::conformance {
 namespace {
 
-constexpr Shape kShape{4, 10, 8, 9, 64};
+constexpr Shape kShape{.ranks = 4, .experts = 10, .top_k = 8, .max_tokens = 9, .hidden = 64};
 constexpr RowOrders kAllOrders{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
 
 ScenarioSettings settings_for(const char* format, RowOrder order, Reduction reduction = Reduction::by_rank) {
@@ -333,7 +333,7 @@ void by_counts(const Target& target) {
   go_on(target, settings, Form::split);
 }
 
-// Not all rows have room, those of ranks that left neither.
+// Some rows have no room, and among them rows of ranks that left.
 void overflow(const Target& target, RowOrder order) {
   ScenarioSettings settings = settings_for("fp8_block128", order);
   settings.more_outputs = true;

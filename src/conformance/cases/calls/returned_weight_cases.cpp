@@ -5,7 +5,7 @@
 namespace ferry::conformance {
 namespace {
 
-constexpr Shape kShape{3, 8, 4, 14, 96};
+constexpr Shape kShape{.ranks = 3, .experts = 8, .top_k = 4, .max_tokens = 14, .hidden = 96};
 constexpr Shape kShapes[] = {kShape, {2, 7, 1, 9, 32}, {4, 30, 22, 5, 2880}};
 
 ScenarioSettings late_settings(std::uint64_t seed) {

@@ -7,7 +7,7 @@
 namespace ferry::conformance {
 namespace {
 
-constexpr Shape kShape{3, 8, 4, 14, 96};
+constexpr Shape kShape{.ranks = 3, .experts = 8, .top_k = 4, .max_tokens = 14, .hidden = 96};
 constexpr Shape kShapes[] = {kShape, {2, 7, 1, 9, 32}, {4, 30, 22, 5, 2880}};
 
 ScenarioSettings settings_for(const char* format, std::uint64_t seed) {
@@ -97,7 +97,8 @@ void combine(Exchange& exchange, const Scenario& scenario, HandleMemory& handle,
   round.check_tokens();
 }
 
-// New weights come with a replay: its rows say them where they say any, and so does the handle that it leaves.
+// New weights come with a replay. Rows that have weights have the new ones, and so has the handle that the replay
+// leaves.
 void new_weights(const Target& target, RowOrder order) {
   ScenarioSettings settings = settings_for("bf16", 40);
   settings.weights_at = WeightsAt::dispatch;

@@ -6,7 +6,7 @@
 namespace ferry::conformance {
 namespace {
 
-constexpr Shape kShape{3, 9, 3, 8, 64};
+constexpr Shape kShape{.ranks = 3, .experts = 9, .top_k = 3, .max_tokens = 8, .hidden = 64};
 
 struct Setting {
   Shape shape = kShape;

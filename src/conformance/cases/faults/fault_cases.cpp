@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr Shape kShape{4, 10, 3, 9, 64};
+constexpr Shape kShape{.ranks = 4, .experts = 10, .top_k = 3, .max_tokens = 9, .hidden = 64};
 constexpr int kLost = 2;
 constexpr milliseconds kShort{400};
 constexpr milliseconds kFarLater{15'000};  // a deadline of 400 ms has surely passed; kDefaultDeadline has not

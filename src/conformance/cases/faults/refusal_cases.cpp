@@ -8,7 +8,7 @@
 namespace ferry::conformance {
 namespace {
 
-constexpr Shape kShape{2, 8, 3, 10, 64};
+constexpr Shape kShape{.ranks = 2, .experts = 8, .top_k = 3, .max_tokens = 10, .hidden = 64};
 
 ScenarioSettings settings_for(const char* format, Reduction reduction) {
   ScenarioSettings settings;

@@ -8,7 +8,7 @@
 namespace ferry::conformance {
 namespace {
 
-constexpr Shape kShape{3, 8, 4, 14, 96};
+constexpr Shape kShape{.ranks = 3, .experts = 8, .top_k = 4, .max_tokens = 14, .hidden = 96};
 constexpr Reduction kReductions[] = {Reduction::by_rank, Reduction::exact};
 
 ScenarioSettings settings_for(const char* format, Reduction reduction) {

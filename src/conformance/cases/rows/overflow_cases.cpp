@@ -66,7 +66,7 @@ void every_format(const Target& target, RowOrder order) {
     }
 }
 
-// Results in other formats, ranks of which only some have no room, several rounds of one exchange.
+// Results in other formats; too little room on some ranks only; several rounds of one exchange.
 void mixed(const Target& target) {
   std::vector<Scenario> rounds;
   for (const char* results : {"bf16", "fp8_block128"})
@@ -113,8 +113,8 @@ void replay(Exchange& exchange, const Scenario& scenario, HandleMemory& handle, 
   round.check_tokens();
 }
 
-// A handle of a dispatch with too little room; replays of it with the same room, less, and enough; combines of it and
-// of those that the replays leave, in the place of the handle too.
+// A handle of a dispatch with too little room; replays of it with the same room, less, and enough. Each replay leaves a
+// handle, in memory of its own or over the first one. Combines with all of these handles.
 void handles_of(const Target& target, ScenarioSettings settings) {
   settings.expert_stride = 0;
   const Scenario first = make_scenario(settings), second = with_other_tokens(first, settings, 8);

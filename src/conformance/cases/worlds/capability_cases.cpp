@@ -9,7 +9,7 @@
 namespace ferry::conformance {
 namespace {
 
-constexpr Shape kShape{2, 6, 3, 8, 64};
+constexpr Shape kShape{.ranks = 2, .experts = 6, .top_k = 3, .max_tokens = 8, .hidden = 64};
 
 ScenarioSettings plain() {
   ScenarioSettings settings;

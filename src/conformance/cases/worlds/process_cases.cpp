@@ -9,7 +9,7 @@
 namespace ferry::conformance {
 namespace {
 
-constexpr Shape kShape{4, 10, 4, 11, 64};
+constexpr Shape kShape{.ranks = 4, .experts = 10, .top_k = 4, .max_tokens = 11, .hidden = 64};
 
 // All exchanges of a world whose ranks are one process.
 class Process {

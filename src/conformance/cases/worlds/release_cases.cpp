@@ -8,7 +8,8 @@
 namespace ferry::conformance {
 namespace {
 
-constexpr Shape kShape{3, 10, 4, 16, 512};  // slots of several pages
+// Slots of several pages.
+constexpr Shape kShape{.ranks = 3, .experts = 10, .top_k = 4, .max_tokens = 16, .hidden = 512};
 
 ScenarioSettings settings_for(const char* format, Reduction reduction, std::uint64_t seed, const char* routing) {
   ScenarioSettings settings;

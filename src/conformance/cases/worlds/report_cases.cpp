@@ -52,7 +52,7 @@ void memory_of_shapes(const Target&) {
 }
 
 void memory_of_exchanges(const Target& target) {
-  constexpr Shape kShape{3, 13, 4, 200, 512};
+  constexpr Shape kShape{.ranks = 3, .experts = 13, .top_k = 4, .max_tokens = 200, .hidden = 512};
   for (const char* format : {"bf16", "nvfp4"}) {
     for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
       for (const bool skip : {false, true}) {
@@ -105,7 +105,7 @@ void exact_row_capacity(const Target& target) {
 // A rank that is only slow is waited for, and the wait is counted in both directions. All ranks begin together, and far
 // less than the slow one sleeps is asked for: on a busy machine the others may begin late, too.
 void wait_for_a_slow_rank(const Target& target, bool shared_expert) {
-  constexpr Shape kShape{4, 10, 3, 9, 64};
+  constexpr Shape kShape{.ranks = 4, .experts = 10, .top_k = 3, .max_tokens = 9, .hidden = 64};
   constexpr int kSlow = 2;
   constexpr std::chrono::milliseconds kLate{400};
   constexpr std::uint64_t kLeastNs = 20'000'000;

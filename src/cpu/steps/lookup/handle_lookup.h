@@ -56,7 +56,7 @@ struct HandleLookup {
     g.sync();
     return {};
   }
-  // The rows of a token, whoever is masked. By one thread.
+  // The rows of a token, also of a rank that is masked by now. By one thread.
   void list_rows(const Plan& plan, const RowStarts& starts, TokenAt at, LocalRows& found) const {
     const HandleRow* rows = kept->rows + kept->index_of(plan, at) * static_cast<std::size_t>(plan.shape.top_k);
     int count = 0;
@@ -72,7 +72,7 @@ struct HandleLookup {
     found.count = count;
   }
 
-  // I9. Slots are numbered by the mask of the handle's dispatch, whoever is masked by now.
+  // I9. Slots are numbered by the mask of the handle's dispatch, not by the mask of now.
   template <ThreadGroup G>
   void results(const G& g, const Plan& plan, const RoutingEntry* entries, bool by_last_k, TokenResults& results,
                NamedRanks& named) const {

@@ -92,7 +92,8 @@ class HostTensors {
   Tensor copy_in_rows(Kind kind, const ConstTensor& host, std::int64_t rows);
   // Copies back to the host, into a tensor of the shape that buffer_for or copy_in got.
   void copy_out(Kind kind, const Tensor& host) const;
-  // Copies back what a dispatch wrote but payload and scales, of rows those that are there. The caller waits.
+  // Copies back what a dispatch wrote, without payload and scales. Of tensors by row only rows that came are copied.
+  // The caller waits.
   void copy_out_routing(const DispatchOutput& host, const RowLayout& layout) const;
   // Copies back what a dispatch wrote: its rows up to the last, and its scales up to the last tile; padded rows with
   // all between them. Waits.

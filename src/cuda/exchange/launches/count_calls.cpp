@@ -20,7 +20,7 @@ bool tells_of_ids(const RowsOut& out) {
 }  // namespace
 
 CountCalls::CountCalls(const ExchangeState& state)
-    : state_(state), box_(state.plan()), ids_(state.memory()->as<std::int32_t>(state.places().destination_ids)) {}
+    : state_(state), box_(state.plan()), ids_(state.memory()->as<std::int32_t>(state.state_plan().destination_ids)) {}
 
 void CountCalls::give(DispatchArgs& args) const {
   auto params = state_.params_of<GiveCountsParams>(state_.masks().newest());

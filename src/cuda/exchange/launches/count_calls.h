@@ -23,7 +23,7 @@ class CountCalls {
   void take(const Ticket& ticket, const RowsOut& out) const;
 
   bool has_excess(const Ticket& ticket) const { return ticket.num_tokens > state_.plan().shape.max_tokens; }
-  // I2: ahead of a dispatch without tokens, which it is to the others, but for the header.
+  // I2: ahead of a dispatch of too many tokens, which is sent without tokens. Only its header tells the others.
   void tell_excess(const Ticket& ticket) const;
 
   // Waits for what comes in the dispatch. False: a kernel gave up, or the device ended its work without an answer.

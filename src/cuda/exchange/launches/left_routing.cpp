@@ -11,8 +11,9 @@ LeftRouting::LeftRouting(const ExchangeState& state, const Shape& shape, const E
     : state_(state),
       header_(handle_header(state.rank(), shape, options, {})),
       combines_choose_(options.reduction == Reduction::either),
-      combined_rows_(state.memory()->as<HandleRow>(state.places().combined_rows)),
-      fitting_starts_(row_starts_at(state.plan(), state.memory()->as<std::uint32_t>(state.places().fitting_starts))) {}
+      combined_rows_(state.memory()->as<HandleRow>(state.state_plan().combined_rows)),
+      fitting_starts_(
+          row_starts_at(state.plan(), state.memory()->as<std::uint32_t>(state.state_plan().fitting_starts))) {}
 
 HandleHeader LeftRouting::header_of(const Ticket& ticket) const {
   HandleHeader header = header_;
@@ -90,8 +91,8 @@ void LeftRouting::leave(const Ticket& ticket, const RowsOut& out) {
   launch_keep_routing(params, state_.most_small_blocks(), state_.kernels_are_alone(), state_.stream());
 }
 
-// From the first handle on whose dispatch may have had no room for some rows, a replay that copies its handle says how
-// much room it had, and a combine with a handle heeds that. Until then neither launches a kernel for it.
+// Once a dispatch that may overflow has left a handle on this device, handles say how much room their dispatch had: a
+// replay writes its own into the copy, and a combine with a handle reads it. Before that no kernel is launched for it.
 void LeftRouting::copy_handle(const Ticket& ticket, const RowsOut& out) const {
   const Plan& plan = state_.plan();
   if (out.handle != ticket.handle)
@@ -103,7 +104,7 @@ void LeftRouting::copy_handle(const Ticket& ticket, const RowsOut& out) const {
                    state_.stream());
 }
 
-// Only a kernel sees of which order the rows of a handle are, so it compares them with the weights.
+// Only a kernel knows the row order of a handle, so a kernel compares that with the weights.
 CombineBasis LeftRouting::begin_combine(const Ticket& ticket, const CombineArgs& args,
                                         const CombineOrder::Start& start) {
   is_extra_ = start.number != CombineNumber::of_dispatch;

@@ -1,6 +1,6 @@
 // LeftRouting: the routing that a dispatch leaves for combines and replays: on the device until the next dispatch, and
-// in handles. It launches what goes ahead of a told call (I22), and of a combine that may not follow its dispatch at
-// once; and what heeds rows that had no room.
+// in handles. It launches the small kernels ahead of a told call (I22), and of a combine that may not follow its
+// dispatch at once. Where rows may have had no room, it launches the kernels that leave them out of a combine.
 #pragma once
 
 #include "cuda/exchange/launches/combine_basis.h"

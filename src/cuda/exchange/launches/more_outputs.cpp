@@ -33,9 +33,9 @@ bool has_messages(const RowsOut& out) {
 
 MoreOutputs::MoreOutputs(const ExchangeState& state)
     : state_(state),
-      waited_before_(state.memory()->as<std::uint64_t>(state.places().waited_before)),
-      waited_before_sums_(state.memory()->as<std::uint64_t>(state.places().waited_before_sums)),
-      message_counts_(state.memory()->as<std::uint32_t>(state.places().message_counts)) {}
+      waited_before_(state.memory()->as<std::uint64_t>(state.state_plan().waited_before)),
+      waited_before_sums_(state.memory()->as<std::uint64_t>(state.state_plan().waited_before_sums)),
+      message_counts_(state.memory()->as<std::uint32_t>(state.state_plan().message_counts)) {}
 
 void MoreOutputs::copy_waits(std::uint64_t* to) const {
   const std::size_t bytes = static_cast<std::size_t>(state_.plan().shape.ranks) * sizeof(std::uint64_t);

@@ -12,7 +12,7 @@ ShortHandles::ShortHandles(const ExchangeState& state, const Shape& shape, const
       whole_bytes_(HandleSizes(state.plan()).bytes()) {}
 
 std::byte* ShortHandles::whole_of(Operation operation) const {
-  return state_.memory()->as<std::byte>(state_.places().whole_handles +
+  return state_.memory()->as<std::byte>(state_.state_plan().whole_handles +
                                         (operation == Operation::dispatch ? 0 : whole_bytes_));
 }
 
@@ -50,7 +50,7 @@ void ShortHandles::leave(const RowsOut& out) const {
   params.state = state_.links().state;
   params.record = state_.links().record;
   params.from = whole_of(Operation::dispatch);
-  params.chunk_counts = state_.memory()->as<std::uint32_t>(state_.places().message_counts);
+  params.chunk_counts = state_.memory()->as<std::uint32_t>(state_.state_plan().message_counts);
   params.to = out.handle;
   params.bytes = left_bytes_;
   launch_shorten(params, state_.most_small_blocks(), state_.stream());

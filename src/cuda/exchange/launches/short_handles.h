@@ -18,8 +18,8 @@ class ShortHandles {
   Ticket begin(const Ticket& ticket, Operation operation) const;
   Ticket of_whole(const Ticket& ticket, Operation operation) const;
 
-  // What a dispatch is to leave: its tensor; outputs with a whole handle in place of a short one; and behind it all, of
-  // the same outputs as the caller gave them.
+  // Of a dispatch, in this order: the tensor of the handle that it leaves; its outputs, with a whole handle in place of
+  // a short one; and last, with the outputs that the caller gave, the short handle of that whole one.
   void take_left(const Tensor& handle) { left_bytes_ = handle ? static_cast<std::size_t>(handle.shape[0]) : 0; }
   RowsOut with_whole(const RowsOut& out) const;
   void leave(const RowsOut& out) const;

@@ -42,8 +42,8 @@ bool has_f16(const CombineArgs& in, const CombineOut* out) {
 
 TokenKernels::TokenKernels(const ExchangeState& state)
     : state_(state),
-      block_counts_(state.memory()->as<DeviceWord<Epoch>>(state.places().block_counts)),
-      wide_weights_(state.memory()->as<float>(state.places().wide_weights)) {}
+      block_counts_(state.memory()->as<DeviceWord<Epoch>>(state.state_plan().block_counts)),
+      wide_weights_(state.memory()->as<float>(state.state_plan().wide_weights)) {}
 
 void TokenKernels::dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in,
                             const RowsOut* out) {
@@ -184,12 +184,12 @@ void TokenKernels::launch_combine(const Ticket& ticket, const CombineBasis& basi
   params.links.backs_off = launch.backs_off;
   params.roles = launch.policy.roles;
   log_launch(state_.rank(), "combine", ticket.num_tokens, launch.policy);
-  const CombineLauncher& kernel = types.has_f16 ? *state_.kernels().half : state_.kernels().combine;
+  const CombineLauncher& kernel = types.has_f16 ? *state_.kernels().f16_combine : state_.kernels().combine;
   kernel.launch(params, launch.policy, launch.shared_bytes, state_.stream());
 }
 
 void TokenKernels::require_f16(bool wanted, const char* name) const {
-  if (!wanted || state_.kernels().half != nullptr) return;
+  if (!wanted || state_.kernels().f16_combine != nullptr) return;
   refuse(ErrorKind::unsupported, state_.rank(),
          "{} is f16; the kernels of this exchange, which a program compiled, know bf16 and f32 in combine. Give one of "
          "these, or use kernels without hooks and with results in a format of the library",
@@ -217,7 +217,7 @@ void TokenKernels::trace_to(CallTrace* call) {
   records_ = call != nullptr;
   if (!records_) return;
   if (trace_ == nullptr)
-    trace_ = std::make_shared<KernelTrace>(state_.memory(), state_.places().trace, state_.device().index,
+    trace_ = std::make_shared<KernelTrace>(state_.memory(), state_.state_plan().trace, state_.device().index,
                                            state_.plan().shape.ranks);
   call->note_kernels(trace_);
 }

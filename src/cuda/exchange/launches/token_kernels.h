@@ -35,8 +35,8 @@ class TokenKernels {
   void require_types_in(const CombineArgs& args) const;
   void require_types_out(const CombineOut& sums) const;
 
-  // The same as float32, as these kernels read weights. There is one place for them: a kernel that reads them follows
-  // at once.
+  // The same weights as float32, which these kernels read. All calls share one buffer for them, since the kernel that
+  // reads it follows at once.
   Weights widened(const Weights& weights, int num_tokens) const;
 
   void trace_to(CallTrace* call);

@@ -16,13 +16,33 @@ CaptureId capture_of(cudaStream_t stream) {
 void StreamOrder::follow(cudaStream_t stream) {
   if (stream == nullptr) stream = cudaStreamLegacy;
   const CaptureId capture = capture_of(stream);
-  std::optional<cudaStream_t>& last = capture == kNoCapture ? last_ : last_captured_;
-  if (last && *last != stream && capture_of(*last) == capture) {
-    cuda_check(cudaEventRecord(end_of_last_.get(), *last), "cudaEventRecord");
-    cuda_check(cudaStreamWaitEvent(stream, end_of_last_.get()), "cudaStreamWaitEvent");
+  leave_last(stream);
+  if (capture != kNoCapture) {
+    follow_captured(stream, capture);
+  } else {
+    if (has_left_last_ && *last_ != stream)
+      cuda_check(cudaStreamWaitEvent(stream, end_of_last_.get()), "cudaStreamWaitEvent");
+    last_ = stream;
+    has_left_last_ = false;
   }
-  last = stream;
   newest_ = stream;
+}
+
+// A stream that is being captured says nothing of its work outside of the capture.
+void StreamOrder::leave_last(cudaStream_t next) {
+  if (!last_ || has_left_last_ || *last_ == next || capture_of(*last_) != kNoCapture) return;
+  cuda_check(cudaEventRecord(end_of_last_.get(), *last_), "cudaEventRecord");
+  has_left_last_ = true;
+}
+
+// A capture's number never comes again. So where both calls have the same one, it still goes on, and the stream of the
+// earlier call is in it.
+void StreamOrder::follow_captured(cudaStream_t stream, CaptureId capture) {
+  if (last_captured_ && last_captured_->capture == capture && last_captured_->stream != stream) {
+    cuda_check(cudaEventRecord(end_of_captured_.get(), last_captured_->stream), "cudaEventRecord");
+    cuda_check(cudaStreamWaitEvent(stream, end_of_captured_.get()), "cudaStreamWaitEvent");
+  }
+  last_captured_ = {stream, capture};
 }
 
 }  // namespace ferry::cuda

@@ -37,7 +37,7 @@ const CombineLauncher& launcher_for_results(const Launchers& launchers, const An
   return *launcher;
 }
 
-const CombineLauncher* half_launcher(const Launchers& launchers, const AnyFormat& format) {
+const CombineLauncher* f16_launcher(const Launchers& launchers, const AnyFormat& format) {
   return launchers.find_half_combine == nullptr ? nullptr : launchers.find_half_combine(format.name());
 }
 
@@ -45,7 +45,7 @@ ExchangeKernels kernels_of(const Launchers& launchers, const ExchangeOptions& op
   return {launcher_for(launchers, options, rank),
           options.dynamic_scales ? scaling_launcher(launchers.given_scaled_rows, rank) : *launchers.given_rows,
           launcher_for_results(launchers, options.result_format, rank),
-          half_launcher(launchers, options.result_format),
+          f16_launcher(launchers, options.result_format),
           *launchers.small,
           *launchers.receive};
 }

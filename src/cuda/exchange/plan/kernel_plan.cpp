@@ -57,8 +57,8 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
   given_rows_ = load(kernels.given_rows);
   combine_.blocks_per_multiprocessor =
       kernels.combine.prepare(kThreads, combine_shared_bytes(plan_), has_pipeline_ ? combine_pipeline_bytes() : 0);
-  if (kernels.half != nullptr)
-    half_.blocks_per_multiprocessor = kernels.half->prepare(kThreads, combine_shared_bytes(plan_), 0);
+  if (kernels.f16_combine != nullptr)
+    f16_combine_.blocks_per_multiprocessor = kernels.f16_combine->prepare(kThreads, combine_shared_bytes(plan_), 0);
   scales_.blocks_per_multiprocessor = prepare_scales(plan_);
   prepare_more_rows();
   prepare_wide_weights();
@@ -165,7 +165,7 @@ CombineLaunch KernelPlan::combine(int num_tokens, Halves halves, SumTypes types,
                         .may_copy_results = may_copy_results_,
                         .has_pipeline = has_pipeline_ && !types.rows_are_f32 && !types.has_f16};
   CombineLaunch launch{};
-  launch.policy = combine_policy(limits(types.has_f16 ? half_ : combine_, max_blocks), problem);
+  launch.policy = combine_policy(limits(types.has_f16 ? f16_combine_ : combine_, max_blocks), problem);
   launch.backs_off = backs_off(problem);
   launch.shared_bytes = launch.policy.roles.pipelined ? combine_pipeline_bytes() : combine_shared_bytes(plan_);
   return launch;

@@ -61,7 +61,7 @@ struct ExchangeKernels {
   const DispatchLauncher& dispatch;    // of its format
   const DispatchLauncher& given_rows;  // of tokens that the caller encoded
   const CombineLauncher& combine;      // of its format of results
-  const CombineLauncher* half;         // the same for rows, bias or sums that are f16; null: there is none
+  const CombineLauncher* f16_combine;  // the same for rows, bias or sums that are f16; null: there is none
   const SmallLaunchers& small;
   const ReceiveLaunchers& receive;
 };
@@ -111,7 +111,7 @@ class KernelPlan {
   LoadedKernel dispatch_;
   LoadedKernel given_rows_;
   LoadedKernel combine_;
-  LoadedKernel half_;
+  LoadedKernel f16_combine_;
   LoadedKernel scales_;
 };
 

@@ -20,7 +20,7 @@ ExchangeState::ExchangeState(const RankDevice& device, int rank, const Shape& sh
       row_bytes_(row_bytes_in(shape, options, rank)),
       plan_(make_plan(shape, options, map, rank)),
       formats_(format_plans(device, rank, shape, options, map, launchers)),
-      places_(plan_, options) {
+      state_plan_(plan_, options) {
   plan_memory();
   set_links(heaps);
   if (!options.skip_a2a) masks_.add(options.mask);
@@ -28,18 +28,18 @@ ExchangeState::ExchangeState(const RankDevice& device, int rank, const Shape& sh
 
 void ExchangeState::plan_memory() {
   const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
-  memory_ = std::make_shared<DeviceMemory>(places_.bytes);
+  memory_ = std::make_shared<DeviceMemory>(state_plan_.bytes);
   debug_log(DebugLevel::info, rank_, [&] {
-    return fmt::format("device {}: {} bytes beside the symmetric memory", device_.index, places_.bytes);
+    return fmt::format("device {}: {} bytes beside the symmetric memory", device_.index, state_plan_.bytes);
   });
 
-  masks_ = RoundMasks(plan_.shape.ranks, memory_->as<std::uint8_t>(places_.masks));
-  counters_.messages = memory_->as<DeviceWord<std::uint64_t>>(places_.counters);
+  masks_ = RoundMasks(plan_.shape.ranks, memory_->as<std::uint8_t>(state_plan_.masks));
+  counters_.messages = memory_->as<DeviceWord<std::uint64_t>>(state_plan_.counters);
   counters_.bytes = counters_.messages + ranks;
   links_.waited_ns = counters_.bytes + ranks;
   counters_.received = received_ = links_.waited_ns + ranks;
-  arrived_ = {memory_->as<HandleRow>(places_.arrived_rows), memory_->as<std::uint8_t>(places_.arrived_slots),
-              row_starts_at(plan_, memory_->as<std::uint32_t>(places_.row_starts))};
+  arrived_ = {memory_->as<HandleRow>(state_plan_.arrived_rows), memory_->as<std::uint8_t>(state_plan_.arrived_slots),
+              row_starts_at(plan_, memory_->as<std::uint32_t>(state_plan_.row_starts))};
 }
 
 void ExchangeState::set_links(const DeviceHeaps& all) {
@@ -49,7 +49,7 @@ void ExchangeState::set_links(const DeviceHeaps& all) {
   for (const auto& heap : all) heaps.push_back(heap.get());
   const std::size_t first = std::min(heaps.size(), std::size_t{kMaxGpuRanks});  // what kernels have in their parameter
   std::copy_n(heaps.begin(), first, links_.heap);
-  auto* const more_heaps = memory_->as<std::byte*>(places_.more_heaps);
+  auto* const more_heaps = memory_->as<std::byte*>(state_plan_.more_heaps);
   links_.more_heaps = more_heaps;
   links_.own = heaps[static_cast<std::size_t>(plan_.rank)];
   links_.table_parts = format().kernel_plan.table_parts();
@@ -57,7 +57,7 @@ void ExchangeState::set_links(const DeviceHeaps& all) {
   links_.abort_words = plan_.map.aborted(0);
   links_.dispatching_words = plan_.map.dispatching(0);
   links_.combining_words = plan_.map.combining(0);
-  links_.state = memory_->as<DeviceState>(places_.state);
+  links_.state = memory_->as<DeviceState>(state_plan_.state);
   links_.record = record_.host();
 
   DeviceState initial;

@@ -58,7 +58,7 @@ class ExchangeState {
 
   // Memory of the device besides the symmetric memory, and where things lie in it.
   const std::shared_ptr<DeviceMemory>& memory() const { return memory_; }
-  const StatePlan& places() const { return places_; }
+  const StatePlan& state_plan() const { return state_plan_; }
 
   // Of the call under way:
   cudaStream_t stream() const { return stream_; }
@@ -106,7 +106,7 @@ class ExchangeState {
   std::vector<FormatPlan> formats_;
   std::size_t format_ = 0;  // of the newest dispatch
   Record record_;
-  StatePlan places_;
+  StatePlan state_plan_;
   std::shared_ptr<DeviceMemory> memory_;
   PeerLinks links_;
   RoundMasks masks_;
