@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Callable, NoReturn
 
 import torch
+
+import ferry
 
 
 def refuse_unknown(call: str, given: dict[str, Any]) -> None:
@@ -53,6 +56,20 @@ def biases(bias: Any) -> list[torch.Tensor]:
         if one is not None:
             require_tensor("bias", one, "[tokens, hidden]")
     return [one for one in given if one is not None]
+
+
+#: Arguments of Ferry's calls, and what they are here.
+_NAMES = {"tokens": "x", "rows": "x", "topk_ids": "topk_idx", "in_rank": "is_token_in_rank",
+          "expert_counts": "num_tokens_per_expert", "token_scales": "the scales of x", "row_topk_weights": "topk_weights"}
+_NAMED = re.compile(rf"((?:rank \d+: )?)({'|'.join(_NAMES)})\b")
+
+
+def name_as_callers_do(error: BaseException | None) -> None:
+    """Changes a refusal of Ferry that begins with the name of an argument."""
+    if isinstance(error, (ferry.InvalidArgument, TypeError)) and error.args and isinstance(error.args[0], str):
+        if named := _NAMED.match(error.args[0]):
+            rest = error.args[0][named.end():].replace(" max_tokens = ", " num_max_tokens_per_rank = ")
+            error.args = (named[1] + _NAMES[named[2]] + rest, *error.args[1:])
 
 
 def told(value: Any) -> str:

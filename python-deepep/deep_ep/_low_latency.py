@@ -10,7 +10,7 @@ import torch
 import ferry
 
 from ._arguments import require_bf16, require_tensor, require_to_fill
-from ._exchanges import Family
+from ._exchanges import Family, is_refused_for_tokens
 from ._handles import LowLatencyHandle, Routing, routing_of
 from ._ranks import Ranks
 from ._streams import Call
@@ -23,6 +23,11 @@ class Half:
         self._wait: Callable[[Any], None] | None = wait
         self._read = read  # by the kernels of the second half
         self._error: BaseException | None = None  # of the second half
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether its hook has said that all ranks refused it: then nothing is half done."""
+        return isinstance(self._error, ferry.InvalidArgument) and is_refused_for_tokens(self._error)
 
     def finish(self, streams: Any) -> None:
         """Enqueues the second half on the current stream; once, whoever asks first."""
@@ -112,8 +117,6 @@ class LowLatency:
                  stats: dict[str, torch.Tensor], halved: bool) -> tuple[Any, torch.Tensor, LowLatencyHandle, Half | None]:
         require_tensor("x", x, "[tokens, hidden]")
         require_tensor("topk_idx", topk_idx, "[tokens, K]")
-        if x.shape[0] > max_tokens:
-            raise ValueError(f"x has shape {list(x.shape)}; it must be [tokens, hidden] with at most {max_tokens} tokens")
         hidden, format = int(x.shape[1]), _FORMATS[scales]
         family = self._family(experts, int(topk_idx.shape[1]), max_tokens)
         exchange = family.exchange(hidden)
@@ -177,7 +180,7 @@ class LowLatency:
     def _finish(self, exchange: ferry.Exchange, kind: str) -> None:
         """An exchange has one dispatch and one combine half done: a second one waits for the first, on all ranks."""
         half = self._halves.pop((id(exchange), kind), None)
-        if half is not None:
+        if half is not None and not half.is_refused:
             half.finish(self._streams)
 
     def _noting(self, call: Callable[[], Any]) -> None:

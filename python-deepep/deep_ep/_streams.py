@@ -9,7 +9,7 @@ from typing import Any, Sequence
 
 import torch
 
-from ._arguments import told
+from ._arguments import name_as_callers_do, told
 from .utils.event import EventHandle, EventOverlap
 
 
@@ -105,7 +105,8 @@ class Call:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, *_: Any) -> None:
+        name_as_callers_do(error)
         if not self._is_gpu:
             return
         with self._stack:

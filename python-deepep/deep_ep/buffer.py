@@ -109,12 +109,13 @@ class Buffer:
         return torch.zeros(size if size is not None else (0,), dtype=dtype, device=self._ranks.device)
 
     def get_dispatch_layout(self, topk_idx: torch.Tensor, num_experts: int, previous_event: Any = None,
-                            async_finish: bool = False, allocate_on_comm_stream: bool = False
+                            async_finish: bool = False, allocate_on_comm_stream: bool = False, **more: Any
                             ) -> tuple[torch.Tensor, None, torch.Tensor, torch.Tensor, EventOverlap]:
         """Where tokens go: (tokens for each rank, None, tokens for each expert, bool [n, R], event).
 
         An id past the experts goes nowhere here; the dispatch refuses it.
         """
+        refuse_unknown("get_dispatch_layout", more)
         require_tensor("topk_idx", topk_idx, "[tokens, K]")
         require_at_least(self.group_size, num_experts=num_experts)
         call = self._call(previous_event, async_finish, allocate_on_comm_stream)
@@ -199,8 +200,10 @@ class Buffer:
 
     # ---- the low-latency mode
 
-    def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
+    def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int,
+                                 **more: Any) -> None:
         """Does nothing: no call leaves anything that the next one would have to be saved from."""
+        refuse_unknown("clean_low_latency_buffer", more)
 
     def low_latency_dispatch(self, x: torch.Tensor, topk_idx: torch.Tensor, num_max_dispatch_tokens_per_rank: int,
                              num_experts: int, cumulative_local_expert_recv_stats: torch.Tensor | None = None,

@@ -303,8 +303,6 @@ class _Dispatch:
     def run(self, is_exact: bool) -> ferry.RowCounts | None:
         """Leaves a handle. Returns what came, where the host waits."""
         family, kind = self._family, self._kind
-        if kind.num_tokens > family.max_tokens:
-            raise ValueError(f"x has {kind.num_tokens} tokens; the limit is num_max_tokens_per_rank = {family.max_tokens}")
         if is_exact:
             if is_capturing(family.ranks.device):
                 raise RuntimeError("dispatch waits for the number of rows, which a graph cannot; give do_cpu_sync=False")

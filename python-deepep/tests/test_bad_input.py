@@ -168,3 +168,26 @@ def test_handles_stay_in_their_process() -> None:
                     call(handle)
 
     on_threads(1, body)
+
+
+def test_what_ferry_refuses_has_the_names_of_this_interface() -> None:
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer, elastic = deep_ep.Buffer(group), deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=4)
+        per_expert = torch.tensor([2, 2, 0, 0], dtype=torch.int32)
+        strided = X.t().contiguous().t()
+
+        def normal(x: torch.Tensor, ids: torch.Tensor) -> Any:
+            return buffer.dispatch(x, topk_idx=ids, num_tokens_per_expert=per_expert)
+
+        found, _, _, _, handle, _ = normal(X, IDS)
+        for match, call in [
+                ("x has a column stride", lambda: normal(strided, IDS)),
+                ("topk_idx is i64", lambda: normal(X, IDS[:1])),
+                ("topk_idx is not contiguous", lambda: elastic.dispatch(X, IDS.t().contiguous().t(), num_experts=4)),
+                ("x has a column stride", lambda: buffer.low_latency_dispatch(strided, IDS, 4, 4)),
+                ("x has 1 rows", lambda: buffer.dispatch(X[:1], handle=handle)),
+                ("x has a column stride", lambda: buffer.combine(found.t().contiguous().t(), handle))]:
+            with pytest.raises(ValueError, match=rf"^rank 0: {match}"):
+                call()
+
+    on_threads(1, body)

@@ -355,7 +355,8 @@ def test_what_is_refused() -> None:
         for match, call in {
                 "topk_idx or num_experts is None": lambda: buffer.dispatch(x),
                 "num_max_tokens_per_rank is 0": lambda: buffer.dispatch(x, ids, num_experts=2),
-                "x has 3 tokens; the limit": lambda: buffer.dispatch(x, ids, num_experts=2, num_max_tokens_per_rank=2),
+                "x of rank 0 has 3 rows; the limit is num_max_tokens_per_rank = 2": lambda: buffer.dispatch(
+                    x, ids, num_experts=2, num_max_tokens_per_rank=2),
         }.items():
             with pytest.raises(ValueError, match=match):
                 call()

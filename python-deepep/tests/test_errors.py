@@ -42,6 +42,10 @@ def test_arguments_that_are_not_known() -> None:
     def body(buffer: deep_ep.Buffer) -> None:
         given = {"topk_idx": IDS, **layout_of(buffer, IDS, 4)}
         buffer.dispatch(X, **given, x_global_scale=None, overlap=False, num_sms=0, extra=(), names=[], sizes={})
+        buffer.get_dispatch_layout(IDS, 4, shiny=None)
+        buffer.clean_low_latency_buffer(4, 128, 4, shiny=False)
+        with pytest.raises(NotImplementedError, match="get_dispatch_layout.shiny="):
+            buffer.get_dispatch_layout(IDS, 4, shiny=True)
         with pytest.raises(NotImplementedError, match="dispatch.use_nvfp4="):
             buffer.dispatch(X, **given, use_nvfp4=True)
         with pytest.raises(NotImplementedError, match="low_latency_dispatch.x_global_scale="):
@@ -75,7 +79,7 @@ def test_what_dispatch_refuses() -> None:
                 r"x has scales \[3, 2\]": lambda: buffer.dispatch(
                     (codes, scales.repeat(1, 2)), topk_idx=IDS, **layout),
                 "must be a multiple of 64": lambda: buffer.dispatch(X[:, :3].float(), topk_idx=IDS, **layout),
-                "topk_ids": lambda: buffer.dispatch(X, topk_idx=IDS[:2], **layout),
+                "topk_idx is": lambda: buffer.dispatch(X, topk_idx=IDS[:2], **layout),
                 "allocate_on_comm_stream": lambda: buffer.dispatch(X, topk_idx=IDS, allocate_on_comm_stream=True, **layout),
         }.items():
             with pytest.raises(ValueError, match=match):
@@ -100,7 +104,7 @@ def test_what_dispatch_refuses() -> None:
 def test_what_the_low_latency_mode_refuses() -> None:
     def body(buffer: deep_ep.Buffer) -> None:
         for match, call in {
-                "at most 2 tokens": lambda: buffer.low_latency_dispatch(X, IDS, 2, 4),
+                "x of rank 0 has 3 rows.* = 2": lambda: buffer.low_latency_dispatch(X, IDS, 2, 4),
                 "use_ue8m0": lambda: buffer.low_latency_dispatch(X, IDS, 4, 4, use_ue8m0=True),
                 "only one of them": lambda: buffer.low_latency_dispatch(X, IDS, 4, 4, async_finish=True,
                                                                         return_recv_hook=True),

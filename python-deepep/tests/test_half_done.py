@@ -129,3 +129,31 @@ def test_a_rank_is_masked_before_a_hook_is_called(sends: bool, calls: bool) -> N
             assert counts.tolist() == [8]
 
     on_threads(3, body)
+
+
+@pytest.mark.parametrize("mode", ["whole", "hook", "later", "by_source", "expanded", "without a wait"])
+def test_all_ranks_refuse_a_dispatch_where_one_has_too_many_tokens(mode: str) -> None:
+    """None waits for its deadline, and the next dispatch is as ever. `later`: the hook is not called."""
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer, other = deep_ep.Buffer(group), deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=4)
+
+        def dispatch(tokens: int, calls_hook: bool = True) -> list[int]:
+            x, ids = X[:1].repeat(tokens, 1), IDS[:1].repeat(tokens, 1)
+            if mode in ("whole", "hook", "later"):
+                _, counts, _, _, hook = buffer.low_latency_dispatch(x, ids, 4, 2, return_recv_hook=mode != "whole")
+                if hook is not None and calls_hook:
+                    hook()
+                return counts.tolist()
+            handle = other.dispatch(x, ids, num_experts=2, do_expand=mode == "expanded",
+                                    do_cpu_sync=mode != "without a wait")[3]
+            return handle.num_unaligned_recv_tokens_per_expert.tolist()
+
+        for _ in range(2):
+            if mode == "later":
+                dispatch(5 if rank == 1 else 2, calls_hook=False)
+            told = f"rank {rank}: x of rank 1 has 5 rows; the limit is num_max_tokens_per_rank = 4. All ranks refuse"
+            with pytest.raises(ferry.InvalidArgument, match=told):
+                dispatch(5 if rank == 1 and mode != "later" else 2)
+            assert dispatch(2 + rank) == [5]
+
+    on_threads(2, body)

@@ -11,8 +11,8 @@ from ._arrivals import Arrivals, Handle
 from ._errors import InvalidArgument, OutOfOrder
 from ._halves import end_left_half, give_up_half
 from ._hooks import Epilogue
-from ._inputs import (Begin, Call, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces,
-                      require_outputs, sums_to_fill, to_fill)
+from ._inputs import (Call, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces,
+                      require_outputs, sums_to_fill, to_fill, without_ids)
 from ._layout import options_of, shape_of
 from ._outputs import Formats
 from ._transports import close_at_end
@@ -70,12 +70,12 @@ class Exchange:
         shape = shape_of(ranks=world.size, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
         self._allocate = None if allocate is None else function("allocate", allocate)
         self._framework = ""  # of the newest arrays on a GPU
-        self._stream = self._newest = self._tokens = 0  # of the newest dispatch; _newest: the stream of the newest call
-        self._begun: Begin = (0, "by_expert", 0, 0)  # of the dispatch that has begun
+        # Streams of the newest dispatch, call and combine; how many tokens the dispatch had.
+        self._stream = self._newest = self._stream_home = self._tokens = 0
+        self._begun, self._has_ids = (0, "by_expert", 0, 0), True  # of the dispatch that has begun
         self._dispatching: object = None  # what C++ reads until the wait
         self._combining: object = None
-        self._reduces: Reduces = (0, None)  # of the combine that has begun
-        self._stream_home = 0
+        self._reduces: Reduces = (0, "f32")  # of the combine that has begun
         self._world = world  # dispatch_all ends the waits of its ranks
         options = options_of(given, world.size)
         self._core = _ferry.Exchange(world._core, shape, options)
@@ -196,8 +196,8 @@ class Exchange:
             _, order, stride, format = self._begun
             asks = row_capacity is None and self._formats.asks(order, extra := names_in("extra", extra))
             room = self.wait_for_counts(deadline=deadline, stream=number) if asks else row_capacity
-            outputs = self.allocate_outputs(room, row_order=order, expert_stride=stride, extra=extra, stream=number,
-                                            format=format)
+            outputs = without_ids(self._has_ids, self.allocate_outputs(
+                room, row_order=order, expert_stride=stride, extra=extra, stream=number, format=format))
         self._core.dispatch_wait(to_fill(outputs, zero_padding), (deadline, number, max_blocks))
         self._dispatching = None
         return self._arrivals(outputs, number)
@@ -342,9 +342,9 @@ class Exchange:
                 raise
         begins = begins_of(inputs, self._formats)
         if outputs is None:
-            outputs = self.allocate_outputs(row_capacity, row_order=begins[1], expert_stride=begins[2], extra=extra,
-                                            stream=call[1], format=begins[3])
-        begun, self._begun = self._begun, begins  # outputs that are too small leave it begun
+            outputs = without_ids("in_rank" not in inputs, self.allocate_outputs(
+                row_capacity, row_order=begins[1], expert_stride=begins[2], extra=extra, stream=call[1], format=begins[3]))
+        begun, self._begun, self._has_ids = self._begun, begins, "in_rank" not in inputs  # left so by small outputs
         try:
             self._core.dispatch(inputs, to_fill(outputs, zero_padding), call)
         except BaseException as error:
@@ -362,8 +362,8 @@ class Exchange:
         except OutOfOrder:
             end_left_half(self, call[0])
             self._core.dispatch_async(inputs, call)
-        self._stream = call[1]
-        self._begun, self._dispatching = begins, inputs.get("handle")
+        self._stream, self._begun, self._has_ids = call[1], begins, "in_rank" not in inputs
+        self._dispatching = inputs.get("handle")
 
     def _arrivals(self, outputs: dict[str, Array], stream: int) -> Arrivals:
         self._tokens, order, stride, format = self._begun

@@ -56,6 +56,9 @@ def _receive(exchange: Exchange, deadline: float | None) -> None:
             room = None  # the worst case
         _, order, stride, format = exchange._begun
         outputs = exchange.allocate_outputs(room, row_order=order, expert_stride=stride, stream=stream, format=format)
+        if order == "by_source":  # a dispatch without ids, or with the handle of one, cannot fill them
+            for name in ("row_topk_ids", "row_topk_weights", "counts"):
+                outputs.pop(name, None)
         exchange.dispatch_wait(outputs, deadline=deadline, stream=stream)
     finally:
         exchange._allocate = allocate

@@ -76,6 +76,13 @@ def to_fill(outputs: dict[str, Array], zero_padding: bool) -> dict[str, Any]:
     return outputs if zero_padding is False else {**outputs, "zero_padding": zero_padding}
 
 
+def without_ids(has_ids: bool, outputs: dict[str, Array]) -> dict[str, Array]:
+    """The new outputs of a dispatch; where it has no ids, as with in_rank, without what only ids can say."""
+    for name in () if has_ids else ("row_topk_ids", "row_topk_weights"):
+        outputs.pop(name, None)
+    return outputs
+
+
 def sums_to_fill(out: Array | None, topk_weights: Array | None, waited_ns: Array | None, epilogue: Epilogue | Any,
                  epilogue_context: Any) -> dict[str, Any]:
     """What a combine fills, as the module takes it: arrays may be None there. Without an epilogue it has none."""

@@ -185,6 +185,40 @@ def test_all_refusals_of_an_object_are_errors_of_ferry():
             ferry.dispatch_all(exchanges, calls)
 
 
+def test_what_a_combine_fills_is_refused_by_the_names_of_its_arguments():
+    """C++ has its outputs by other names. What it reads by one of these names keeps it."""
+    def body(world):
+        with ferry.Exchange(world, **SIZES, late_weights=True, returns_weights=True) as exchange:
+            rows = exchange.dispatch(TOKENS, IDS).values()
+            short, narrow = np.ones((1, 64), np.float32), np.ones((2, 1), np.float32)
+            for named, error, call in [
+                    ("out is f32", ValueError, lambda: exchange.combine(rows, out=short)),
+                    ("out has elements", TypeError, lambda: exchange.combine(rows, out=TOKENS.astype(np.complex64))),
+                    ("topk_weights_out is f32", ValueError, lambda: exchange.combine(rows, topk_weights_out=narrow)),
+                    ("topk_weights is f32", ValueError, lambda: exchange.combine(rows, topk_weights=narrow))]:
+                with pytest.raises(error, match=rf"^(rank \d: )?{named}"):
+                    call()
+            exchange.combine_async(rows)
+            for named, outputs in [("out is f32", {"out": short}), ("topk_weights_out is f32", {"topk_weights_out": narrow})]:
+                with pytest.raises(ValueError, match=rf"^rank \d: {named}"):
+                    exchange.combine_wait(**outputs)
+            exchange.combine_wait()
+
+    ferry.run_ranks(2, body)
+
+
+def test_what_is_wrong_with_an_array_is_said():
+    def body(world):
+        with ferry.Exchange(world, **SIZES) as exchange:
+            for dtype, told in [(">f4", ">f4"), (object, "object")]:
+                with pytest.raises(TypeError, match=f"tokens is <class 'numpy.ndarray'> of dtype {told}; .* byte order"):
+                    exchange.dispatch(TOKENS.astype(dtype), IDS)
+            with pytest.raises(ferry.OutOfOrder, match="combine_wait"):
+                exchange.combine_wait()
+
+    ferry.run_ranks(2, body)
+
+
 class Stream:
     """As cupy has them: who drops the last reference destroys the stream."""
 

@@ -99,3 +99,24 @@ def test_a_wait_for_a_rank_that_is_gone_is_not_repeated():
                     exchange.dispatch(*given(0))
 
     ferry.run_ranks(2, body)
+
+
+def test_a_dispatch_without_ids_makes_its_outputs():
+    """They have no ids. What it cannot fill, as where only a handle knows of that, leaves nothing half done."""
+    def body(world):
+        tokens = LAYER.tokens[world.rank]
+        in_rank = np.ones((len(tokens), 2), np.uint8)
+        routing = dict(in_rank=in_rank, expert_counts=np.full(4, len(tokens), np.int32), row_order="by_source")
+        with open_exchange(world) as exchange:
+            for room in ({}, {"row_capacity": 8}):
+                arrivals = exchange.dispatch(tokens, **routing, **room, leave_handle=True)
+                assert arrivals.rows == 8 and arrivals.row_topk_ids is None
+                sums = exchange.combine(arrivals.values())
+                np.testing.assert_allclose(np.asarray(sums, np.float32), 2 * tokens, rtol=2.0**-7)
+            exchange.dispatch_async(tokens, **routing)
+            assert exchange.dispatch_wait().row_topk_ids is None
+            with pytest.raises(ferry.InvalidArgument, match="row_topk_ids is given; .* with in_rank"):
+                exchange.dispatch(tokens, handle=arrivals.handle)
+            assert_round(exchange, world.rank)
+
+    ferry.run_ranks(2, body)

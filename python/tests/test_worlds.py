@@ -303,3 +303,20 @@ def test_a_body_that_raises_in_the_scope_of_its_world_tells_the_others(closes):
     with pytest.raises(KeyError, match="mine|ll"):
         ferry.run_ranks(2, body)
     assert time.monotonic() - began < 50
+
+
+def test_ranks_that_gather_other_numbers_of_bytes_are_told_so():
+    """So are ranks that make other calls, as an exchange beside a gathering."""
+    def body(world):
+        other = 1 - world.rank
+        told = f"rank {world.rank}: all_gather: rank {other} gave {other + 2} bytes and this rank {world.rank + 2}; all must"
+        with pytest.raises(ferry.InvalidArgument, match=told):
+            world.all_gather(bytes(world.rank + 2))
+        with pytest.raises(ferry.InvalidArgument, match="make the same calls in the same order"):
+            if world.rank == 0:
+                world.all_gather(b"1")
+            else:
+                ferry.Exchange(world, experts=8, top_k=2, max_tokens=4, hidden=64)
+        assert world.all_gather(b"a") == [b"a", b"a"]
+
+    ferry.run_ranks(2, body)

@@ -64,14 +64,24 @@ class Hub {
     if (gather.failed_on >= 0) throw_missing(rank, gather.failed_on, turn, deadline);
     if (const AbortNotice* notice = missing(gather, mask) < 0 ? nullptr : first_abort(gather, mask, rank))
       throw_aborted(rank, *notice, mask, turn);
+    int other = -1;  // a rank that gave another number of bytes
+    std::size_t given = 0;
     for (int peer = 0; peer < ranks_; ++peer) {
       const auto& part = gather.part[static_cast<std::size_t>(peer)];
       std::byte* to = all.data() + static_cast<std::size_t>(peer) * mine.size();
       std::fill_n(to, mine.size(), std::byte{0});
-      if (!is_masked(mask, peer)) std::copy_n(part.begin(), std::min(part.size(), mine.size()), to);
+      if (is_masked(mask, peer)) continue;
+      std::copy_n(part.begin(), std::min(part.size(), mine.size()), to);
+      if (other < 0 && part.size() != mine.size()) other = peer, given = part.size();
     }
     ++gather.left;
     if (gather.all_have_left()) gathers_.erase(turn);
+    if (other >= 0)
+      throw Error(
+          ErrorKind::invalid_argument,
+          fmt::format("rank {}: all_gather: rank {} gave {} bytes and this rank {}; all must give the same, and "
+                      "make the same calls in the same order",
+                      rank, other, given, mine.size()));
   }
 
   void tell_aborted(const AbortNotice& notice) {

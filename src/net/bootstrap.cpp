@@ -291,9 +291,11 @@ void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte>
     const std::span<const std::byte> given =
         peer == rank_ ? mine : std::span<const std::byte>(link(peer).contributions[call_]);
     if (given.size() != mine.size())
-      throw Error(ErrorKind::invalid_argument,
-                  fmt::format("rank {}: all_gather: rank {} gave {} bytes and this rank {}; all must give the same",
-                              rank_, peer, given.size(), mine.size()));
+      throw Error(
+          ErrorKind::invalid_argument,
+          fmt::format("rank {}: all_gather: rank {} gave {} bytes and this rank {}; all must give the same, and "
+                      "make the same calls in the same order",
+                      rank_, peer, given.size(), mine.size()));
     std::copy_n(given.begin(), given.size(), to);
   }
 }

@@ -13,7 +13,7 @@ import torch
 
 from .. import _exchange as plain
 from .. import _ferry
-from .._arguments import require, several
+from .._arguments import require, several, text
 from .._arrivals import Handle
 from .._errors import InvalidArgument
 from .._frameworks import current_stream
@@ -87,8 +87,13 @@ class Exchange:
             self._stream = functools.partial(current_stream, self.device.index)
             # Streams are asked for before the first tensor may be there.
             torch.cuda.init()  # type: ignore[no-untyped-call]
-        wanted = dict(options, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
         name = backward.name if isinstance(backward, Format) else backward
+        if name is not None:
+            text("backward", name, "the name of a format, a Format, or None")
+        if "mask" in options:
+            options["mask"] = several("mask", options["mask"], "numbers of ranks")  # it is read twice
+        _gradients.require_same(world, name, options)
+        wanted = dict(options, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
         if name is not None:
             _gradients.require_trainable(world, options)
             if name == getattr(options.get("format", "bf16"), "name", options.get("format", "bf16")):

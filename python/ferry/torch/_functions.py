@@ -122,7 +122,10 @@ def _is_fixed(exchange: Exchange) -> bool:
 
 def _require_recorded(exchange: Exchange, call: str, inputs: dict[str, torch.Tensor]) -> None:
     for name, tensor in inputs.items():
-        require(name, tensor, isinstance(tensor, torch.Tensor), "a torch.Tensor")
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is {type(tensor)}; it must be a torch.Tensor on {exchange.device}")
+        if tensor.layout is not torch.strided:
+            raise TypeError(f"{name} has layout {tensor.layout}; it must be strided: give to_dense()")
         if tensor.device != exchange.device:
             raise InvalidArgument(f"{name} is on {tensor.device}; this exchange's tensors are on {exchange.device}")
         if not torch.compiler.is_compiling() and forward_ad._current_level >= 0 and \

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from .. import _exchange as plain
+from .._arguments import several
 from .._arrivals import Handle
 from .._errors import InvalidArgument, Unsupported
 from .._world import World
@@ -68,6 +69,21 @@ class Gradients:
 
 def returns_weights(world: World) -> bool:
     return bool(world.capabilities()["returned_weights"])
+
+
+_NAME_BYTES = 64  # of a format
+
+
+def require_same(world: World, name: str | None, options: dict[str, Any]) -> None:
+    """Refuses ranks that differ in `backward`, which makes other exchanges, or none. Collective."""
+    mask = set(several("mask", options.get("mask", ()), "numbers of ranks"))
+    mine = str(name).encode()[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0")
+    found = world.all_gather(mine, mask=mask, deadline=options.get("set_up_deadline"))
+    for rank in set(range(world.size)) - mask:
+        if found[rank] != mine:
+            theirs = found[rank].rstrip(b"\0").decode("utf-8", "replace")
+            raise InvalidArgument(f"rank {world.rank}: the ranks of an exchange differ: backward is {name} on rank "
+                                  f"{world.rank} and {theirs} on rank {rank}")
 
 
 def require_trainable(world: World, options: dict[str, Any]) -> None:

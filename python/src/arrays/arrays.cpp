@@ -128,10 +128,14 @@ template <class Array>
 Array array_of(nb::handle object, const char* name, const char* must_be) {
   const nb::object plain = plain_bits(object, name);
   Array array;
-  if (!nb::try_cast(plain, array))
-    throw nb::type_error((std::string(name) + " is " + text_of(nb::repr(object.type())) + "; it must be " + must_be +
-                          ": numpy's, or anything with DLPack or the buffer protocol")
+  if (!nb::try_cast(plain, array)) {
+    const nb::object dtype = nb::getattr(plain, "dtype", nb::none());  // of an array, may be why
+    throw nb::type_error((std::string(name) + " is " + text_of(nb::repr(object.type())) +
+                          (dtype.is_none() ? "" : " of dtype " + text_of(dtype)) + "; it must be " + must_be +
+                          ": numpy's, of numbers in this machine's byte order, or anything with DLPack or the buffer "
+                          "protocol")
                              .c_str());
+  }
   if (dtype_of(array.dtype()) == DType::none)
     throw nb::type_error((std::string(name) + " has elements of type " +
                           text_of(nb::getattr(plain, "dtype", nb::str("unknown"))) +

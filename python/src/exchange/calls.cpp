@@ -59,9 +59,10 @@ constexpr Field<CombineInput, ConstTensor> kCombineInputs[] = {
     {"handle", &CombineInput::handle},
     {"row_topk_weights", &CombineInput::row_topk_weights},
 };
+// By the names of Python's arguments, and as CombineOutput has them.
 constexpr Field<CombineOutput, Tensor> kSums[] = {
-    {"tokens", &CombineOutput::tokens},
-    {"topk_weights", &CombineOutput::topk_weights},
+    {"out", &CombineOutput::tokens, "tokens"},
+    {"topk_weights_out", &CombineOutput::topk_weights, "topk_weights"},
     {"waited_ns", &CombineOutput::waited_ns},
 };
 
@@ -208,6 +209,20 @@ SumArguments::SumArguments(const nb::dict& given) : arrays(given.size()) {
       refuse_unknown(name);
     }
   }
+}
+
+void throw_by_arguments(const Error& error, bool reads_weights) {
+  std::string text = error.what();
+  const std::size_t colon = text.starts_with("rank ") ? text.find(": ") : std::string::npos;
+  const std::size_t start = colon == std::string::npos ? 0 : colon + 2;
+  const std::string_view said = std::string_view(text).substr(start);
+  const std::string_view named = said.substr(0, said.find_first_of(" :"));
+  const auto* sum = find_field(kSums, named);
+  // "tokens of rank 1" are those of a dispatch that all ranks refused.
+  const bool is_other = sum == nullptr || said.starts_with("tokens of rank ") ||
+                        (reads_weights && sum->view == &CombineOutput::topk_weights);
+  if (error.kind() != ErrorKind::invalid_argument || is_other) throw;
+  throw Error(ErrorKind::invalid_argument, text.replace(start, named.size(), sum->name));
 }
 
 }  // namespace ferry::python

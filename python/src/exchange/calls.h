@@ -1,6 +1,7 @@
 // The arguments of dispatch and combine out of dictionaries, by the names of the fields of C++.
 #pragma once
 
+#include <ferry/error.h>
 #include <ferry/exchange.h>
 #include <nanobind/nanobind.h>
 
@@ -39,5 +40,9 @@ struct SumArguments {
   Arrays arrays;
   nanobind::object epilogue;
 };
+
+// In a handler of what a combine threw: throws it again, with an output by the name of its argument in Python.
+// `reads_weights`: it was given topk_weights to read, too, which keep that name.
+[[noreturn]] void throw_by_arguments(const Error& error, bool reads_weights);
 
 }  // namespace ferry::python

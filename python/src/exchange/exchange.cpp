@@ -115,8 +115,8 @@ void combine(PyExchange& self, const nb::dict& inputs, const nb::dict& sums, con
   const CallOptions call = call_options(how);
   try {
     self.call([&](Exchange& exchange) { exchange.combine(given.in, filled.out, call); });
-  } catch (const Error&) {
-    throw;
+  } catch (const Error& error) {
+    throw_by_arguments(error, static_cast<bool>(given.in.topk_weights));
   } catch (...) {
     self.set_hook_raised(true);
     throw;
@@ -132,7 +132,11 @@ void combine_async(PyExchange& self, const nb::dict& inputs, const PyCall& how) 
 void combine_wait(PyExchange& self, const nb::dict& sums, const PyCall& how) {
   const SumArguments given(sums);
   const CallOptions call = call_options(how);
-  self.call([&](Exchange& exchange) { exchange.combine_wait(given.out, call); });
+  try {
+    self.call([&](Exchange& exchange) { exchange.combine_wait(given.out, call); });
+  } catch (const Error& error) {
+    throw_by_arguments(error, false);
+  }
 }
 
 void release(PyExchange& self, const PyCall& how) {

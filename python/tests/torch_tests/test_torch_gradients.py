@@ -189,6 +189,11 @@ def test_what_is_refused():
             arrived = ferry.torch.dispatch(exchange, tokens, ids, weights)
             with pytest.raises(ValueError, match="rows requires grad"):
                 ferry.torch.combine(exchange, arrived.values.requires_grad_(), arrived)
+            for name, given in [("tokens", (tokens.to_sparse(), ids)), ("topk_weights", (tokens, ids, weights.to_sparse()))]:
+                with pytest.raises(TypeError, match=f"{name} has layout torch.sparse_coo"):
+                    ferry.torch.dispatch(exchange, *given)
+            with pytest.raises(TypeError, match="tokens is <class 'numpy.ndarray'>; it must be a torch.Tensor on cpu"):
+                ferry.torch.dispatch(exchange, tokens.numpy(), ids)
             with pytest.raises(ValueError, match="row_order is 'in_place'"):
                 ferry.torch.dispatch(exchange, tokens, ids, row_order="in_place")
             with pytest.raises(ValueError, match="dtype is torch.float64"):
@@ -253,3 +258,21 @@ def test_codes_are_those_of_the_format_where_no_row_comes(name, dtype):
 
     first, *others = ferry.run_ranks(3, body)
     assert all(other == first for other in others)
+
+
+@pytest.mark.parametrize("format", ["bf16", "fp8_block128"])
+def test_ranks_that_differ_in_backward_are_refused(format):
+    """Where gradients have an exchange of their own, the rank that makes one would wait for the others in vain."""
+    def body(world):
+        for others in (None, "mxfp8"):
+            mine, theirs, rank = ("bf16", others, 0) if world.rank == 2 else (others, "bf16", 2)
+            told = f"rank {world.rank}: .* backward is {mine} on rank {world.rank} and {theirs} on rank {rank}"
+            with pytest.raises(ferry.InvalidArgument, match=told):
+                open_exchange(world, format=format, backward=mine, set_up_deadline=5.0)
+        make = ferry.Exchange if world.rank == 0 else ferry.torch.Exchange
+        with pytest.raises(ferry.InvalidArgument, match="make the same calls in the same order"):
+            make(world, experts=7, top_k=2, max_tokens=6, hidden=64, set_up_deadline=5.0)
+        with pytest.raises(TypeError, match="backward is 3; it must be the name of a format"):
+            open_exchange(world, backward=3)
+
+    ferry.run_ranks(3, body)
