@@ -90,9 +90,11 @@ struct RowCounts {
 
 // Sizes of a rank's outputs, known before the exchange is made.
 struct RowLayout {
-  int groups = 0;                     // local experts, one more with a fused shared expert
-  int alignment = 1;                  // of an expert's first row
-  std::int64_t min_row_capacity = 0;  // the worst case, which no dispatch refuses; less may do: wait_for_counts
+  int groups = 0;     // local experts, one more with a fused shared expert
+  int alignment = 1;  // of an expert's first row
+  // The worst case, which no dispatch refuses but one with a handle of a larger alignment; less may do:
+  // wait_for_counts.
+  std::int64_t min_row_capacity = 0;
   std::int64_t payload_row_bytes = 0;
   DType scale_dtype = DType::none;  // f32, u8 or none
   ScaleLayout scale_layout = ScaleLayout::none;

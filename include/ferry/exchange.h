@@ -325,12 +325,13 @@ class Exchange {
   //             throw Error(out_of_order)
   //   deadline  CallOptions::deadline, of each wait for the other ranks
   // Errors, on all ranks alike:
-  //   Error(out_of_order)  an operation is half done, or the memory was (or was not) given back already. Nothing has
-  //                        changed
-  //   Error(unsupported)   WorldCapabilities::release is false
-  //   Error(system)        the system refused. After release the memory counts as given back; after restore it still
-  //                        does, and restore may be called again
-  //   PeerMissing          a rank does not come. Every later call throws it again
+  //   Error(out_of_order)      an operation is half done, or the memory was (or was not) given back already. Nothing
+  //                            has changed
+  //   Error(invalid_argument)  what check() had to tell on one of them. Nothing has changed
+  //   Error(unsupported)       WorldCapabilities::release is false
+  //   Error(system)            the system refused. After release the memory counts as given back; after restore it
+  //                            still does, and restore may be called again
+  //   PeerMissing              a rank does not come. Every later call throws it again
   void release(const CallOptions& call = {});
   void restore(const CallOptions& call = {});
 

@@ -1,6 +1,7 @@
 // Exchange::Front: the memory of the slots is given back, and taken again.
 #include <fmt/core.h>
 
+#include <exception>
 #include <span>
 #include <vector>
 
@@ -24,26 +25,38 @@ void Exchange::Front::together(const std::function<void()>& work, std::chrono::m
   ends_where_a_rank_is_missing([&] { ferry::together(world_, work, mask_, deadline); });
 }
 
-// An exchange may have ended on this rank alone. All ranks take part, so the world's calls stay in step, and all learn
-// why it ended.
+// An exchange may have ended on this rank alone, and what check() would throw may be of this rank alone, too. All ranks
+// take part, so the world's calls stay in step, and all learn why it ended, or what is refused.
 void Exchange::Front::require_ended_nowhere(std::chrono::milliseconds deadline) {
   struct End {
     WaitRecord record;
     std::int32_t has_come = 0;
   };
-  steps_->poll();
+  std::exception_ptr found;
+  try {
+    steps_->poll();
+  } catch (const std::exception&) {
+    found = std::current_exception();
+  }
   End mine;
   if (const auto ended = steps_->end().get()) mine = {ended->record, 1};
   std::vector<End> all(static_cast<std::size_t>(shape_.ranks));
   ends_where_a_rank_is_missing([&] {
     world_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), mask_, deadline);
   });
+  bool has_ended = false;
   for (End& each : all) {
     if (each.has_come == 0) continue;
+    has_ended = true;
     each.record.my_rank = rank_;
     steps_->end().note(each.record);
   }
+  const auto tell = [&] {
+    if (found) std::rethrow_exception(found);
+  };
+  if (has_ended) tell();
   require_not_ended();
+  together(tell, deadline);
 }
 
 // The slots may go, since each is written before it is read, and all that was sent has been read when no operation is

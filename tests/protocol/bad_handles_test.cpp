@@ -9,6 +9,7 @@
 #include "exchange/sizes/sizes.h"
 #include "ferry/detail/protocol/contracts/handle.h"
 #include "ferry/detail/protocol/contracts/short_handle.h"
+#include "ferry/host_rows.h"
 #include "support/fake_world.h"
 #include "support/kept_handle.h"
 
@@ -245,6 +246,40 @@ TEST(Replays, RefuseIdsWeightsAndOtherNumbersOfTokens) {
                    "multiple of 16");
     exchange.dispatch(input_with(kept.round, kept.handle), kept.round.out);
     EXPECT_THROW(exchange.combine(kept.round.combine_in, kept.round.combine_out), Error);  // it needs the handle
+  });
+}
+
+// The handle is good, so another one would not help: the refusal says what to change in the call or the exchange.
+TEST(Replays, ThatDoNotFitTheirHandleAreToldWhatToChange) {
+  const Scenario scenario = scenario_of(7);
+  run_fake_ranks(FakeKind::direct, kShape.ranks, 13, [&](FakeWorld& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
+    Kept kept(exchange, scenario);
+    const auto expect_refused = [&](Exchange& by, const DispatchInput& in, const DispatchOutput& out,
+                                    const char* advice) {
+      const std::string text = refusal([&] { by.dispatch(in, out); });
+      EXPECT_NE(text.find(advice), std::string::npos) << text;
+      EXPECT_EQ(text.find("Give a handle"), std::string::npos) << text;
+    };
+    const DispatchInput in = input_with(kept.round, kept.handle);
+    DispatchInput padded = in;
+    padded.row_order = RowOrder::padded;
+    DispatchOutput rows = kept.round.out;
+    rows.counts = rows.expert_ids;
+    expect_refused(exchange, padded, rows, "row_order is padded. Say by_expert");
+    DispatchOutput few;
+    few.payload = kept.round.out.payload;
+    few.payload.shape[0] = 1;
+    expect_refused(exchange, in, few, "payload holds 1. Give outputs of ");
+    ExchangeOptions other = scenario.settings.options;
+    other.expert_alignment = 128;
+    other.row_orders = {RowOrder::by_expert};
+    Exchange aligned(world, kShape, other);
+    HostRows wide(aligned);
+    expect_refused(aligned, in, wide.arrivals(), "expert_alignment 4, or less");
+    other.row_orders = {RowOrder::padded};
+    Exchange padded_only(world, kShape, other);
+    expect_refused(padded_only, padded, rows, "Make it with by_expert in row_orders");
   });
 }
 

@@ -28,6 +28,16 @@ void refuse_handle_as(const CheckContext& c, const std::string& why) {
                           c.rank, why));
 }
 
+namespace {
+
+// The handle is good, but not for this call: `format` says what to change there.
+template <class... Args>
+[[noreturn]] void refuse_use(const CheckContext& c, fmt::format_string<Args...> format, Args&&... args) {
+  refuse_call(c, "handle: " + fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace
+
 void check_handle_header(const CheckContext& c, const HandleHeader& h) {
   if (h.magic != kHandleMagic)
     refuse_handle(c, "its first word is {:#x}; that of a handle is {:#x}", h.magic, kHandleMagic);
@@ -38,8 +48,8 @@ void check_handle_header(const CheckContext& c, const HandleHeader& h) {
   });
   require_at_most(c, "order of rows", h.order, kRowOrders - 1);
   if (const auto order = static_cast<RowOrder>(h.order); !c.options.row_orders.has(order))
-    refuse_handle(c, "its order of rows is {}; this exchange was made for {}", to_string(order),
-                  to_string(c.options.row_orders));
+    refuse_use(c, "its order of rows is {}; this exchange was made for {}. Make it with {} in row_orders, too",
+               to_string(order), to_string(c.options.row_orders), to_string(order));
   require_at_most(c, "number of tokens", h.num_tokens, c.shape.max_tokens);
   require_at_most(c, "number of rows", h.num_rows, INT32_MAX);
   require_at_most(c, "last shared token", h.shared_end, h.num_tokens);
@@ -149,19 +159,23 @@ std::byte* check_handle_tensor(const CheckContext& c, const char* name, const Co
 void check_replay_output(const CheckContext& c, const RowsOut& out, const HandleFacts& facts) {
   if (facts.rows.order == RowOrder::padded) return;  // rows have no alignment, and their stride holds all of them
   if (facts.rows.order != RowOrder::by_source && facts.alignment % c.layout.alignment != 0)
-    refuse_handle(c, "it aligns the rows of an expert to {}; this exchange aligns them to {}", facts.alignment,
-                  c.layout.alignment);
+    refuse_use(c,
+               "it aligns the rows of an expert to {}; this exchange aligns them to {}. Make it with expert_alignment "
+               "{}, or less, in the format of the call",
+               facts.alignment, c.layout.alignment, facts.alignment);
   if (!out.may_overflow && out.row_capacity < facts.num_rows)
-    refuse_handle(c, "it has {} rows; payload holds {}", facts.num_rows, out.row_capacity);
+    refuse_use(c, "its dispatch has {} rows; {} holds {}. Give outputs of {} rows or more (RowCounts::rows)",
+               facts.num_rows, facts.rows.order == RowOrder::in_place ? "gather" : "payload", out.row_capacity,
+               facts.num_rows);
 }
 
 void check_replayed_order(const CheckContext& c, const RowChoice& asked, const HandleFacts& facts) {
   if (asked.order != facts.rows.order)
-    refuse_handle(c, "the rows of its dispatch are {}; row_order is {}", to_string(facts.rows.order),
-                  to_string(asked.order));
+    refuse_use(c, "the rows of its dispatch are {}; row_order is {}. Say {}", to_string(facts.rows.order),
+               to_string(asked.order), to_string(facts.rows.order));
   if (asked.expert_stride != 0 && asked.expert_stride != facts.rows.expert_stride)
-    refuse_handle(c, "its experts begin {} rows apart; expert_stride is {}", facts.rows.expert_stride,
-                  asked.expert_stride);
+    refuse_use(c, "its experts begin {} rows apart; expert_stride is {}. Leave it out", facts.rows.expert_stride,
+               asked.expert_stride);
 }
 
 HandleHeader handle_header(int rank, const Shape& shape, const ExchangeOptions& options, const HandleFacts& facts) {

@@ -171,8 +171,9 @@ void replay_too_small(Exchange& exchange, const Scenario& scenario, RowOrder ord
   round.in = input_with(round, handle);
   if (order != RowOrder::padded && came > 0) {
     const Outputs small(exchange, came - 1, order);
+    const std::string held = order == RowOrder::in_place ? "gather" : "payload";
     expect_error(rank, "a replay into a row too few", ErrorKind::invalid_argument,
-                 {std::to_string(came) + " rows", "payload holds " + std::to_string(came - 1)},
+                 {std::to_string(came) + " rows", held + " holds " + std::to_string(came - 1)},
                  [&] { exchange.dispatch(round.in, small.out); });
     small.check_untouched(rank);
   }

@@ -149,6 +149,29 @@ void refused_by_one(const Target& target) {
   });
 }
 
+// One rank has something to tell, which check() would throw there alone: all ranks are told it, and none waits for that
+// rank.
+void told_by_one(const Target& target) {
+  ScenarioSettings settings = settings_for("bf16", Reduction::by_rank, 54, "uniform");
+  settings.overflow = Overflow::reported;
+  settings.room_percent = 50;
+  settings.spare_rows = 0;
+  const Scenario scenario = make_scenario(settings);
+  with_release(target, kShape.ranks, "release where one rank's rows had no room", [&](World& world) {
+    if (!world.capabilities().overflow) throw Skipped("the exchanges of this world write all rows that come");
+    Exchange exchange(world, kShape, settings.options);
+    RankRound round(scenario, world.rank());
+    if (world.rank() != 1) round.in.overflow = Overflow::expected;
+    run_dispatch(exchange, round, Form::one_call);
+    round.check_rows();
+    expect_error(world.rank(), "release", ErrorKind::invalid_argument, {"rank 1", "more rows than room"},
+                 [&] { exchange.release(); });
+    give_back_and_take_again(exchange);
+    run_combine(exchange, round, Form::split);
+    round.check_tokens();
+  });
+}
+
 // A rank left between rounds and the others masked it: they give memory back, and take it again, without that rank.
 void without_a_masked_rank(const Target& target) {
   if (!target.can_lose_ranks) throw Skipped("this backend cannot go on without a rank");
@@ -195,6 +218,7 @@ void add_release_cases(Cases& cases) {
                    [](const Target& target) { rounds(target, "bf16", Reduction::by_rank, true); }});
   cases.push_back({"release/refused", "release and restore out of order, and calls between them", true, refused});
   cases.push_back({"release/refused_by_one", "release where one rank is half done", true, refused_by_one});
+  cases.push_back({"release/told_by_one", "release where one rank has something to tell", true, told_by_one});
   cases.push_back({"release/masked_rank", "release and restore without a rank that left", true, without_a_masked_rank});
   cases.push_back({"release/unsupported", "release where memory cannot be given back", true, unsupported});
 }
