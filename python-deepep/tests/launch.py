@@ -29,9 +29,10 @@ def why_no_gpus() -> str | None:
 
 
 def on_gpus(body: Callable[..., Any], *args: Any) -> None:
-    """on_threads with a GPU for each of two ranks, or for one, each on a stream of its own."""
+    """on_threads with two ranks, which share a GPU where there is one, each on a stream of its own."""
     os.environ["FERRY_DEEPEP_DEADLINE"] = DEADLINE
-    worlds = ferry.cuda_worlds(min(2, ferry.cuda_devices()))
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # so that their streams stay apart
+    worlds = ferry.cuda_worlds(2, devices=[rank % ferry.cuda_devices() for rank in range(2)])
 
     def on_gpu(world: Any) -> None:
         with torch.cuda.device(world.device), torch.cuda.stream(torch.cuda.Stream()):

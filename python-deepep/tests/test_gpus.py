@@ -193,9 +193,31 @@ def mxfp8(world: ferry.World, *_: Any) -> None:
         assert torch.equal(scales[:came], case.of_rows(world.rank, [words_of(case, one) for one in ranks]))
 
 
+def too_many_tokens(world: ferry.World, *_: Any, halved: bool) -> None:
+    """All ranks refuse the dispatch; on GPUs one whose host did not wait says so by its next call, which does nothing."""
+    buffer, case, most = deep_ep.Buffer(world, low_latency_mode=True), Case(world.size), 20
+
+    def dispatch(tokens: int) -> list[int]:
+        x = torch.ones(tokens, 256, dtype=torch.bfloat16, device=world.device)
+        ids = torch.zeros(tokens, 1, dtype=torch.int64, device=world.device)
+        _, counts, _, _, hook = buffer.low_latency_dispatch(x, ids, most, case.experts, return_recv_hook=halved)
+        if hook is not None:
+            hook()
+        return [int(count) for count in counts.tolist()]
+
+    assert sum(dispatch(2)) == (2 * world.size if world.rank == 0 else 0)
+    for _ in range(2):
+        with pytest.raises(ferry.InvalidArgument, match=rf"x of rank {world.size - 1} has 21 rows.* All ranks refuse"):
+            dispatch(most + 1 if world.rank == world.size - 1 else 2)
+            dispatch(2)
+        world.barrier()
+        assert sum(dispatch(2)) == (2 * world.size if world.rank == 0 else 0)
+
+
 BODIES = [functools.partial(normal, is_async=is_async) for is_async in (False, True)]
 BODIES += [functools.partial(low_latency, halved=halved) for halved in (False, True)]
 BODIES += [functools.partial(elastic, do_expand=do_expand) for do_expand in (False, True)] + [functools.partial(bad_ids), functools.partial(graphs)]
+BODIES += [functools.partial(too_many_tokens, halved=halved) for halved in (False, True)]
 BODIES += [functools.partial(mxfp8), functools.partial(elastic, do_expand=True, alignment=40)]
 EACH = pytest.mark.parametrize("body", BODIES, ids=lambda body: "-".join((body.func.__name__, *map(str, body.keywords.values()))))
 
