@@ -136,6 +136,10 @@ def test_elastic_on_cpus(folder: pathlib.Path, ranks: int, options: tuple[str, .
     run(folder, "v2/tests/elastic/test_ep.py", "--skip-perf-test", *TINY, *options, cpus=ranks)
 
 
+def test_elastic_by_deepeps_oracle_on_cpus(folder: pathlib.Path) -> None:
+    run(folder, "v2/tests/elastic/test_ep.py", "--skip-perf-test", *TINY, module="theirs", cpus=2)
+
+
 @pytest.mark.parametrize("short_handles", ["0", "1"])
 def test_intranode_on_cpus(folder: pathlib.Path, short_handles: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FERRY_DEEPEP_SHORT_HANDLES", short_handles)

@@ -30,24 +30,29 @@ def gather(output: torch.Tensor, given: torch.Tensor, group: Any = None) -> None
     dist.all_gather(list(output.view(-1, *given.shape)), given, group)
 
 
+def for_gloo(tensor: torch.Tensor) -> torch.Tensor:
+    """gloo knows no numbers of one byte but integers."""
+    return tensor.view(torch.uint8) if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
+
+
 def by_the_host(collective: Callable[..., Any]) -> Callable[..., Any]:
     """The collective with tensors, also of a list, that come to the host and go back."""
 
     @functools.wraps(collective)
     def call(*args: Any, **kwargs: Any) -> None:
-        copies = [(tensor, tensor.cpu()) for arg in args for tensor in (arg if isinstance(arg, list) else [arg])
+        copies = [(tensor, for_gloo(tensor).cpu()) for arg in args for tensor in (arg if isinstance(arg, list) else [arg])
                   if isinstance(tensor, torch.Tensor)]
         here = {id(tensor): copy for tensor, copy in copies}
         collective(*([here[id(tensor)] for tensor in arg] if isinstance(arg, list) and arg and id(arg[0]) in here
                      else here.get(id(arg), arg) for arg in args), **kwargs)
         for tensor, copy in copies:
-            tensor.copy_(copy)
+            for_gloo(tensor).copy_(copy)
 
     return call
 
 
-def take_the_first_gpu() -> None:
-    """NCCL's groups become gloo's, GPUs the first one, collectives of tensors go by the host."""
+def take_gloo() -> None:
+    """NCCL's groups become gloo's. Collectives of tensors go by the host."""
     start = dist.init_process_group
 
     def init_process_group(backend: str = "gloo", *args: Any, device_id: Any = None, **kwargs: Any) -> None:
@@ -55,10 +60,9 @@ def take_the_first_gpu() -> None:
 
     functools.update_wrapper(init_process_group, start)
     dist.init_process_group = init_process_group
-    set_device = torch.cuda.set_device
-    torch.cuda.set_device = lambda _: set_device(0)
     for name in ("all_reduce", "all_gather", "all_to_all_single", "broadcast"):
         setattr(dist, name, by_the_host(getattr(dist, name)))
+    dist.all_gather_into_tensor = gather
 
 
 def main() -> None:
@@ -74,12 +78,13 @@ def main() -> None:
     if device == "cpu":
         os.environ["FERRY_DEEPEP_DEVICE"] = "cpu"
         torch.set_num_threads(1)
-        torch.cuda.synchronize = lambda *_: None
+        torch.cuda.synchronize, torch.cuda.set_device = lambda *_: None, lambda _: None  # torch.compile wants two
+        torch.set_default_device = lambda _: None
     else:
         os.environ["FERRY_DEEPEP_SHARE_GPUS"] = "1"
-        take_the_first_gpu()
+        torch.cuda.set_device = functools.partial(lambda set_device, _: set_device(0), torch.cuda.set_device)
+    take_gloo()
     torch.multiprocessing.spawn = run_on_cpus if device == "cpu" else run_here
-    dist.all_gather_into_tensor = gather
     sys.argv = [file, *options]
     runpy.run_path(file, run_name="__main__")
 

@@ -76,7 +76,7 @@ def on_gpu(array, device):
     """torch's copy of an array of numpy."""
     import torch
     settle(device)
-    array = np.ascontiguousarray(array)
+    array = np.ascontiguousarray(array).reshape(array.shape)  # numpy makes a row of a single number
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).to(device).view(torch.bfloat16)
     return torch.from_numpy(array).to(device)
