@@ -258,7 +258,7 @@ TEST_F(GpuHandles, ThatAreNoneEndTheExchangeInADispatch) { expect_end_by(Operati
 TEST_F(GpuHandles, WithAnyFieldOfAnotherExchangeEndTheExchange) {
   expect_end_by(Operation::combine, offsetof(HandleHeader, magic), "its first word is");
   expect_end_by(Operation::dispatch, offsetof(HandleHeader, num_tokens), "number of tokens is");
-  expect_end_by(Operation::dispatch, offsetof(HandleHeader, order), "order of rows is");
+  expect_end_by(Operation::dispatch, offsetof(HandleHeader, order), "it must be by_expert.");
   expect_end_by(Operation::combine, offsetof(HandleHeader, order), "order of rows is");
   expect_end_by(Operation::dispatch, offsetof(HandleHeader, alignment), "alignment is");
   const HandleHeader header{};

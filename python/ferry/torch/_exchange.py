@@ -30,6 +30,7 @@ _TENSORS = frozenset(("tokens", "topk_ids", "topk_weights", "handle", "rows", "i
 _SUMS = {"tokens": "out", "topk_weights": "topk_weights_out", "waited_ns": "waited_ns"}  # as arguments
 ROW_ORDERS = ("by_expert", "padded", "by_source", "in_place")
 _ON_CPU: ContextManager[dict[str, Any]] = contextlib.nullcontext({})
+_FOR_NCCL = 32  # multiprocessors: NCCL takes no more unless it is told to
 _names = itertools.count()
 _open: weakref.WeakValueDictionary[str, Exchange] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
@@ -123,9 +124,12 @@ class Exchange:
 
         Collective over the group. Ranks are ranks of the group. `device`: None: this process's current GPU where the
         group has none of CPUs (NCCL), else the CPU. `options`: as for Exchange; set_up_deadline counts for the world,
-        too. Only the group's store is used. Processes that give different groups get PeerMissing.
+        too. On GPUs reserve_sms is 32 where it is not given, so that NCCL's kernels on other streams have room. Only
+        the group's store is used. Processes that give different groups get PeerMissing.
         """
         world = world_of_group(group, device=device, deadline=options.get("set_up_deadline"))
+        if world.device != "cpu":
+            options.setdefault("reserve_sms", _FOR_NCCL)
         try:
             exchange = cls(world, **options)
         except BaseException:

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import time
+import types
 
 import dense
 import process_state
@@ -208,3 +209,14 @@ def test_the_exchanges_of_adapters_meet_within_the_deadline_of_their_calls(monke
         with pytest.raises(ferry.PeerMissing):
             exchange_of("group", "cpu", experts=2, top_k=1, max_tokens=1, hidden=64, **options)
     assert asked == [600.0, 5.0, None]
+
+
+@pytest.mark.parametrize("device, given, reserved", [("cpu", {}, None), ("cuda:0", {}, 32), ("cuda:0", {"reserve_sms": 0}, 0)])
+def test_a_group_on_gpus_leaves_room_for_nccl(device, given, reserved, monkeypatch):
+    class Made(ferry.torch.Exchange):
+        def __init__(self, world, **options):
+            self.device, self.options = world.device, options
+
+    world = types.SimpleNamespace(device=device)
+    monkeypatch.setattr(sys.modules[ferry.torch.Exchange.__module__], "world_of_group", lambda *_, **__: world)
+    assert Made.from_group(**SHAPE, **given).options.get("reserve_sms") == reserved

@@ -149,8 +149,10 @@ std::byte* check_handle_tensor(const CheckContext& c, const char* name, const Co
                   to_string(tensor), least, bytes);
   if (tensor.dtype != DType::u8 || tensor.rank != 1 || tensor.shape[0] < least || tensor.shape[0] > bytes ||
       !tensor.is_contiguous())
-    refuse_handle(c, "{} is {}; it must be u8 [{}] without gaps (RowLayout::handle_bytes)", name, to_string(tensor),
-                  bytes);
+    refuse_handle(c,
+                  "{} is {}; it must be u8 [{}] without gaps (RowLayout::handle_bytes), or less where the exchange has "
+                  "short_handles",
+                  name, to_string(tensor), bytes);
   const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
   if (address % 16 != 0) refuse_handle(c, "{} starts at {:#x}; its address must be a multiple of 16", name, address);
   return const_cast<std::byte*>(static_cast<const std::byte*>(tensor.data));

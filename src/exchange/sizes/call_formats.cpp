@@ -15,9 +15,9 @@ void CallFormats::set(const Shape& shape, const ExchangeOptions& options, int ra
 std::size_t CallFormats::index_of(int format) const {
   if (format < 0 || format >= count())
     throw Error(ErrorKind::invalid_argument,
-                fmt::format("rank {}: format is {}; this exchange has {} formats: 0 is its own, the others are "
+                fmt::format("rank {}: format is {}; it must be 0 to {}: 0 is the exchange's own, the others are "
                             "ExchangeOptions::more_formats, from 1 on",
-                            rank_, format, count()));
+                            rank_, format, count() - 1));
   return static_cast<std::size_t>(format);
 }
 

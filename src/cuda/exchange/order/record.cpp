@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <string>
 #include <utility>
 
 #include "base/deadline.h"
@@ -24,6 +25,11 @@ const char* name_of(HandleField field) {
     if (each == field) name = of_each;
   });
   return name;
+}
+
+std::string said(HandleField field, std::int64_t value) {
+  const bool is_order = field == HandleField::order && value >= 0 && value < kRowOrders;
+  return is_order ? to_string(static_cast<RowOrder>(value)) : std::to_string(value);
 }
 
 // A rank that refused a handle, or gave another one than a third rank, says so in its word.
@@ -102,8 +108,10 @@ void Record::require_no_bad_handle(int rank) {
            record_->handle_field == HandleField::weights ? "Give them once" : "Leave them out");
   refuse(ErrorKind::invalid_argument, rank,
          "handle: of the handle of an earlier call, {} is {}; it must be {}. The exchange is over on all ranks. Give a "
-         "handle that a dispatch of this rank left, whole and unchanged",
-         name_of(record_->handle_field), record_->handle_value, record_->handle_limit);
+         "handle that a dispatch of this rank left, whole and unchanged{}",
+         name_of(record_->handle_field), said(record_->handle_field, record_->handle_value),
+         said(record_->handle_field, record_->handle_limit),
+         record_->handle_field == HandleField::order ? ", and its order of rows as row_order" : "");
 }
 
 Epoch Record::refused() const { return load_acquire(record_->refused); }
