@@ -159,7 +159,7 @@ void refused(const Target& target) {
     for (const int format : {-1, 5}) {
       RankRound round(nvfp4, rank);
       round.in.format = format;
-      expect_error(rank, "no such format", ErrorKind::invalid_argument, {"format", std::to_string(format), "5 formats"},
+      expect_error(rank, "no such format", ErrorKind::invalid_argument, {"format", std::to_string(format), "0 to 4"},
                    [&] { exchange.dispatch(round.in, round.out); });
       round.check_untouched();
     }
