@@ -211,7 +211,7 @@ class TestsProgressTests(unittest.TestCase):
   2/4 Test  #12: unit/Not.There ...............***Skipped   0.02 sec
   3/4 Test   #3: cli/test_some.Case ...........***Failed    0.36 sec
 1/4 Test #9: is what the failed test printed
-  4/4 Test   #4: tools/passed .................   Passed   36.00 sec
+  4/4 Test   #4: protocol/Of<(anonymous namespace)::A> .   Passed   36.00 sec
 
 50% tests passed, 1 tests failed out of 4
 """
