@@ -30,11 +30,12 @@ class Handle:
     fused_shared_expert. In a call all ranks give their handle of the same dispatch, or none does.
     """
 
-    def __init__(self, data: Array, tokens: int, row_order: str, expert_stride: int) -> None:
+    def __init__(self, data: Array, tokens: int, row_order: str, expert_stride: int, has_ids: bool = True) -> None:
         self.data = data
         self.tokens = tokens  #: how many this rank dispatched
         self.row_order = row_order
         self.expert_stride = expert_stride
+        self.has_ids = has_ids  #: whether its dispatch had ids, and not in_rank
 
     def __repr__(self) -> str:
         return f"<ferry.Handle of {self.tokens} tokens, {self.row_order}>"

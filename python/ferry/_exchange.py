@@ -11,8 +11,8 @@ from ._arrivals import Arrivals, Handle
 from ._errors import InvalidArgument, OutOfOrder
 from ._halves import end_left_half, give_up_half
 from ._hooks import Epilogue
-from ._inputs import (Call, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces,
-                      require_outputs, sums_to_fill, to_fill, without_ids)
+from ._inputs import (Begin, Call, Inputs, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces,
+                      require_outputs, sums_to_fill, to_fill, without)
 from ._layout import options_of, shape_of
 from ._outputs import Formats
 from ._transports import close_at_end
@@ -72,7 +72,7 @@ class Exchange:
         self._framework = ""  # of the newest arrays on a GPU
         # Streams of the newest dispatch, call and combine; how many tokens the dispatch had.
         self._stream = self._newest = self._stream_home = self._tokens = 0
-        self._begun, self._has_ids = (0, "by_expert", 0, 0), True  # of the dispatch that has begun
+        self._begun: Begin = (0, "by_expert", 0, 0, ())  # of the dispatch that has begun
         self._dispatching: object = None  # what C++ reads until the wait
         self._combining: object = None
         self._reduces: Reduces = (0, "f32")  # of the combine that has begun
@@ -193,10 +193,10 @@ class Exchange:
         """
         number = self._same(stream)
         if outputs is None:
-            _, order, stride, format = self._begun
+            _, order, stride, format, lacks = self._begun
             asks = row_capacity is None and self._formats.asks(order, extra := names_in("extra", extra))
             room = self.wait_for_counts(deadline=deadline, stream=number) if asks else row_capacity
-            outputs = without_ids(self._has_ids, self.allocate_outputs(
+            outputs = without(lacks, self.allocate_outputs(
                 room, row_order=order, expert_stride=stride, extra=extra, stream=number, format=format))
         self._core.dispatch_wait(to_fill(outputs, zero_padding), (deadline, number, max_blocks))
         self._dispatching = None
@@ -325,7 +325,7 @@ class Exchange:
 
     # The calls behind the names of their arguments. ferry.torch has names of its own.
 
-    def _dispatch(self, inputs: dict[str, Any], outputs: dict[str, Array] | None, row_capacity: int | None,
+    def _dispatch(self, inputs: Inputs, outputs: dict[str, Array] | None, row_capacity: int | None,
                   extra: str | Iterable[str], leave_handle: bool, zero_padding: bool, call: Call) -> Any:
         """Arrivals of _arrivals_type."""
         extra = extra if type(extra) is tuple else names_in("extra", extra)
@@ -342,9 +342,9 @@ class Exchange:
                 raise
         begins = begins_of(inputs, self._formats)
         if outputs is None:
-            outputs = without_ids("in_rank" not in inputs, self.allocate_outputs(
+            outputs = without(begins[4], self.allocate_outputs(
                 row_capacity, row_order=begins[1], expert_stride=begins[2], extra=extra, stream=call[1], format=begins[3]))
-        begun, self._begun, self._has_ids = self._begun, begins, "in_rank" not in inputs  # left so by small outputs
+        begun, self._begun = self._begun, begins  # outputs that are too small leave it begun
         try:
             self._core.dispatch(inputs, to_fill(outputs, zero_padding), call)
         except BaseException as error:
@@ -355,20 +355,20 @@ class Exchange:
             return self._dispatch(inputs, outputs, row_capacity, extra, False, zero_padding, call)
         return self._arrivals(outputs, call[1])
 
-    def _dispatch_async(self, inputs: dict[str, Any], call: Call) -> None:
+    def _dispatch_async(self, inputs: Inputs, call: Call) -> None:
         begins = begins_of(inputs, self._formats)
         try:
             self._core.dispatch_async(inputs, call)
         except OutOfOrder:
             end_left_half(self, call[0])
             self._core.dispatch_async(inputs, call)
-        self._stream, self._begun, self._has_ids = call[1], begins, "in_rank" not in inputs
-        self._dispatching = inputs.get("handle")
+        self._stream = call[1]
+        self._begun, self._dispatching = begins, inputs.get("handle")
 
     def _arrivals(self, outputs: dict[str, Array], stream: int) -> Arrivals:
-        self._tokens, order, stride, format = self._begun
+        self._tokens, order, stride, format, lacks = self._begun
         left = outputs.get("handle")
-        handle = None if left is None else Handle(left, self._tokens, order, stride)
+        handle = None if left is None else Handle(left, self._tokens, order, stride, not lacks)
         return self._arrivals_type(self._core, self._formats.formats[format], outputs, handle, order, stride, stream,
                                    format)
 

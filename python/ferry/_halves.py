@@ -54,9 +54,9 @@ def _receive(exchange: Exchange, deadline: float | None) -> None:
             room = exchange.wait_for_counts(deadline=deadline, stream=stream)
         except Unsupported:
             room = None  # the worst case
-        _, order, stride, format = exchange._begun
+        _, order, stride, format, _ = exchange._begun
         outputs = exchange.allocate_outputs(room, row_order=order, expert_stride=stride, stream=stream, format=format)
-        if order == "by_source":  # a dispatch without ids, or with the handle of one, cannot fill them
+        if order == "by_source":  # a dispatch with the bare bytes of a handle may have no ids
             for name in ("row_topk_ids", "row_topk_weights", "counts"):
                 outputs.pop(name, None)
         exchange.dispatch_wait(outputs, deadline=deadline, stream=stream)

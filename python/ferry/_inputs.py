@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from . import _ferry
 from ._arguments import flag, require
@@ -12,21 +12,35 @@ from ._errors import InvalidArgument
 from ._hooks import Epilogue, take_hook
 from ._outputs import Formats
 
-Begin = Tuple[int, str, int, int]  #: of a dispatch: tokens, order of rows, stride of experts, number of the format
+#: Of a dispatch: tokens, order of rows, stride of experts, number of the format, outputs that it cannot fill.
+Begin = Tuple[int, str, int, int, Tuple[str, ...]]
 Reduces = Tuple[Optional[int], Any]  #: of a combine: how many tokens its sums are of, and the type of its rows
 Call = Tuple[Optional[float], int, int]  #: deadline in seconds, stream, most blocks
 
 
+_OF_IDS = ("row_topk_ids", "row_topk_weights")
+
+
+class Inputs(Dict[str, Any]):
+    """What a dispatch reads, as the module takes it."""
+
+    cannot_fill: tuple[str, ...] = ()  #: outputs that take ids, where it has none; a handle has no counts then, too
+
+
 def dispatch_inputs(tokens: Array, topk_ids: Array | None, topk_weights: Array | None, handle: Handle | Array | None,
-                    more: dict[str, Any]) -> dict[str, Any]:
-    """What a dispatch reads, as the module takes it: arrays may be None there, and all else that is None is left out."""
-    inputs = {"tokens": tokens, "topk_ids": topk_ids, "topk_weights": topk_weights}
+                    more: dict[str, Any]) -> Inputs:
+    """What a dispatch reads: arrays may be None there, and all else that is None is left out."""
+    inputs = Inputs(tokens=tokens, topk_ids=topk_ids, topk_weights=topk_weights)
     if more:
         inputs.update((name, value) for name, value in more.items() if value is not None)
         take_hook("router_weight", inputs)
+        if "in_rank" in inputs:
+            inputs.cannot_fill = _OF_IDS
     if isinstance(handle, Handle):
         inputs.setdefault("row_order", handle.row_order)
         inputs.setdefault("expert_stride", handle.expert_stride)
+        if not handle.has_ids:
+            inputs.cannot_fill = (*_OF_IDS, "counts")
         handle = handle.data
     if handle is not None:
         inputs["handle"] = handle
@@ -49,7 +63,7 @@ def combine_inputs(given: dict[str, Any], tokens: int | None) -> tuple[dict[str,
     return inputs, tokens if handle is None else None
 
 
-def begins_of(inputs: dict[str, Any], formats: Formats) -> Begin:
+def begins_of(inputs: Inputs, formats: Formats) -> Begin:
     """What the dispatch that has these inputs begins. Its format becomes a number in them."""
     tokens = inputs["tokens"]
     shape = getattr(tokens, "shape", None)
@@ -59,13 +73,13 @@ def begins_of(inputs: dict[str, Any], formats: Formats) -> Begin:
     if "format" in inputs:
         format = inputs["format"] = formats.number(inputs["format"])
     return (int(shape[0]) if len(shape) else 0, inputs.get("row_order", "by_expert"), inputs.get("expert_stride", 0),
-            format)
+            format, inputs.cannot_fill)
 
 
-def require_outputs(formats: Formats, inputs: dict[str, Any], extra: tuple[str, ...], zero_padding: bool) -> None:
+def require_outputs(formats: Formats, inputs: Inputs, extra: tuple[str, ...], zero_padding: bool) -> None:
     """Refuses what the second half of a dispatch could not fill, before its first half sends."""
     flag("zero_padding", zero_padding)
-    _, order, stride, format = begins_of(inputs, formats)
+    _, order, stride, format, _ = begins_of(inputs, formats)
     formats.specs(None, order, stride, frozenset(extra), format, 0)
 
 
@@ -76,9 +90,9 @@ def to_fill(outputs: dict[str, Array], zero_padding: bool) -> dict[str, Any]:
     return outputs if zero_padding is False else {**outputs, "zero_padding": zero_padding}
 
 
-def without_ids(has_ids: bool, outputs: dict[str, Array]) -> dict[str, Array]:
-    """The new outputs of a dispatch; where it has no ids, as with in_rank, without what only ids can say."""
-    for name in () if has_ids else ("row_topk_ids", "row_topk_weights"):
+def without(names: tuple[str, ...], outputs: dict[str, Array]) -> dict[str, Array]:
+    """The new outputs of a dispatch that cannot fill those of these names."""
+    for name in names:
         outputs.pop(name, None)
     return outputs
 

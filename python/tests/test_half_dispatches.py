@@ -115,8 +115,11 @@ def test_a_dispatch_without_ids_makes_its_outputs():
                 np.testing.assert_allclose(np.asarray(sums, np.float32), 2 * tokens, rtol=2.0**-7)
             exchange.dispatch_async(tokens, **routing)
             assert exchange.dispatch_wait().row_topk_ids is None
+            for room in ({}, {"row_capacity": 8}):
+                again = exchange.dispatch(3 * tokens, handle=arrivals.handle, **room)
+                assert (again.values() == 3 * arrivals.values()).all() and again.row_topk_ids is None
             with pytest.raises(ferry.InvalidArgument, match="row_topk_ids is given; .* with in_rank"):
-                exchange.dispatch(tokens, handle=arrivals.handle)
+                exchange.dispatch(tokens, handle=arrivals.handle.data, row_order="by_source")  # bytes do not say it
             assert_round(exchange, world.rank)
 
     ferry.run_ranks(2, body)
