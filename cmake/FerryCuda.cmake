@@ -37,11 +37,10 @@ set(hardly_optimised ${FERRY_CUDA_SOURCES})
 list(FILTER hardly_optimised INCLUDE REGEX "\\.cu$")
 set_property(SOURCE ${hardly_optimised} APPEND PROPERTY COMPILE_OPTIONS ${FERRY_CUDA_HARDLY_OPTIMISED})
 include(FerryFormats)
-ferry_kernel_sources(dispatch_sources src/cuda/kernels/dispatch_instance.cu.in)
-ferry_kernel_sources(combine_sources src/cuda/kernels/combine_instance.cu.in ${FERRY_RESULT_FORMATS})
-ferry_kernel_sources(half_sources src/cuda/kernels/half_combine_instance.cu.in ${FERRY_RESULT_FORMATS})
+ferry_fabric_sources(kernel_sources direct DirectFabric<> ferry/detail/cuda/fabric/direct_fabric.cuh
+                     ferry/detail/cuda/launch/launch.h)
 ferry_kernel_sources(swiglu_sources src/cuda/activation/swiglu_instance.cu.in)
-list(APPEND FERRY_CUDA_SOURCES ${dispatch_sources} ${combine_sources} ${half_sources} ${swiglu_sources})
+list(APPEND FERRY_CUDA_SOURCES ${kernel_sources} ${swiglu_sources})
 
 set(CMAKE_CUDA_COMPILER ${FERRY_NVCC})
 if(NOT CMAKE_CUDA_ARCHITECTURES)
@@ -111,9 +110,10 @@ target_link_libraries(ferry_cuda_compile PRIVATE ferry_cuda_flags)
 add_dependencies(ferry_cuda_compile ferry_cuda)
 # The same text for GPUs before and after Hopper, one of each kind of kernel: combine, a dispatch, codecs, activations by
 # 8 columns and by 16.
-ferry_format_sources(dispatch_sources src/cuda/kernels/dispatch_instance.cu.in Bf16)
-ferry_format_sources(combine_sources src/cuda/kernels/combine_instance.cu.in Bf16 Nvfp4)
-ferry_format_sources(half_sources src/cuda/kernels/half_combine_instance.cu.in Bf16 Nvfp4)
+set(of_direct ${CMAKE_CURRENT_BINARY_DIR}/instances/direct)
+ferry_format_sources(dispatch_sources ${of_direct}_dispatch_instance.cu.in Bf16)
+ferry_format_sources(combine_sources ${of_direct}_combine_instance.cu.in Bf16 Nvfp4)
+ferry_format_sources(half_sources ${of_direct}_half_combine_instance.cu.in Bf16 Nvfp4)
 ferry_format_sources(swiglu_sources src/cuda/activation/swiglu_instance.cu.in Mxfp8 Nvfp4)
 add_library(ferry_cuda_other_gpus OBJECT EXCLUDE_FROM_ALL src/cuda/kernels/launch.cu src/cuda/kernels/codec_compile.cu
                                                           ${dispatch_sources} ${combine_sources} ${half_sources}

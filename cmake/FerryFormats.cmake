@@ -69,3 +69,25 @@ function(ferry_kernel_sources variable template)
   set_property(SOURCE ${others} APPEND PROPERTY COMPILE_OPTIONS ${FERRY_CUDA_HARDLY_OPTIMISED})
   set(${variable} ${others} ${sources} PARENT_SCOPE)  # the longest first
 endfunction()
+
+# ferry_fabric_sources(<variable> <name> <fabric> <its header> <header that declares <name>_launchers>): the library's
+# kernels over one fabric, from the templates of src/cuda/kernels. A source for each format of messages and of results,
+# one for each other kind of kernel, and the tables of launchers.
+function(ferry_fabric_sources variable name fabric fabric_header launchers_header)
+  set(templates ${PROJECT_SOURCE_DIR}/src/cuda/kernels)
+  set(instances ${CMAKE_CURRENT_BINARY_DIR}/instances)
+  set(format "@format@") # it stays for ferry_kernel_sources
+  foreach(kernel dispatch_instance combine_instance half_combine_instance)
+    configure_file(${templates}/${kernel}.cu.in ${instances}/${name}_${kernel}.cu.in @ONLY)
+  endforeach()
+  ferry_kernel_sources(dispatches ${instances}/${name}_dispatch_instance.cu.in)
+  ferry_kernel_sources(combines ${instances}/${name}_combine_instance.cu.in ${FERRY_RESULT_FORMATS})
+  ferry_kernel_sources(half_combines ${instances}/${name}_half_combine_instance.cu.in ${FERRY_RESULT_FORMATS})
+  set(others)
+  foreach(kernel receive scaling_dispatch given_scaled_rows given_rows small_kernels launchers)
+    configure_file(${templates}/${kernel}.cu.in ${instances}/${name}/${kernel}.cu @ONLY)
+    list(APPEND others ${instances}/${name}/${kernel}.cu)
+  endforeach()
+  set_property(SOURCE ${others} APPEND PROPERTY COMPILE_OPTIONS ${FERRY_CUDA_HARDLY_OPTIMISED})
+  set(${variable} ${dispatches} ${combines} ${half_combines} ${others} PARENT_SCOPE)
+endfunction()

@@ -41,10 +41,9 @@ endfunction()
 
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS src/nvshmem/*.cpp src/nvshmem/*.cu)
 list(FILTER sources EXCLUDE REGEX "_compile\\.cu$")
-ferry_kernel_sources(dispatch_sources src/nvshmem/kernels/nvshmem_dispatch_instance.cu.in)
-ferry_kernel_sources(combine_sources src/nvshmem/kernels/nvshmem_combine_instance.cu.in ${FERRY_RESULT_FORMATS})
-ferry_kernel_sources(half_sources src/nvshmem/kernels/nvshmem_half_combine_instance.cu.in ${FERRY_RESULT_FORMATS})
-ferry_nvshmem_objects(ferry_nvshmem_objects ${sources} ${dispatch_sources} ${combine_sources} ${half_sources})
+ferry_fabric_sources(kernel_sources nvshmem NvshmemFabric ferry/detail/nvshmem/nvshmem_puts.cuh
+                     nvshmem/kernels/nvshmem_launch.h)
+ferry_nvshmem_objects(ferry_nvshmem_objects ${sources} ${kernel_sources})
 
 # The same objects twice, since the device code of a program may be linked with NVSHMEM's once only: ferry_nvshmem has
 # been, for programs without device code of their own; who links ferry_nvshmem_kernels does it, theirs included. CMake

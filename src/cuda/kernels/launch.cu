@@ -1,43 +1,16 @@
-// The tables of launchers, small kernels, and how much shared memory a block needs.
+// Small kernels that every fabric shares, and how much shared memory a block needs.
 #include "ferry/detail/cuda/launch/launch.h"
 
 #include <algorithm>
 #include <string>
 
 #include "cuda/policy/team_sizes.h"
-#include "ferry/detail/cuda/fabric/direct_fabric.cuh"
 #include "ferry/detail/cuda/kernels/handles/keep_routing_kernel.cuh"
 #include "ferry/detail/cuda/kernels/handles/masked_sources_kernels.cuh"
 #include "ferry/detail/cuda/kernels/scales_kernel.cuh"
-#include "ferry/detail/cuda/launch/half_launch.cuh"
 #include "ferry/detail/cuda/launch/launch.cuh"
-#include "ferry/detail/cuda/team/scaled_messages.cuh"
-#include "ferry/detail/formats/format_list.h"
 
 namespace ferry::cuda {
-
-static const DispatchLauncher* find_direct_dispatch(const char* format) {
-  static const auto kLaunchers =
-      Formats::table([]<class F>(std::type_identity<F>) { return dispatch_instance<Encoder<F>, DirectFabric<>>(); });
-  return find_format(kLaunchers, format);
-}
-
-Launchers direct_launchers() {
-  static const DispatchLauncher kGivenRows = dispatch_instance<GivenRows, DirectFabric<>>();
-  static const DispatchLauncher kScaling = dispatch_instance<ScalingEncoder<Nvfp4>, DirectFabric<>>();
-  static const DispatchLauncher kGivenScaledRows = dispatch_instance<GivenScaledRows, DirectFabric<>>();
-  static const SmallLaunchers kSmall = small_instance<DirectFabric<>>();
-  static const ReceiveLaunchers kReceive = receive_instance<DirectFabric<>>();
-  return {&find_direct_dispatch,
-          &kGivenRows,
-          &find_combine_instance<DirectFabric<>>,
-          &kSmall,
-          &kReceive,
-          DirectFabric<>::kName,
-          &kScaling,
-          &kGivenScaledRows,
-          &find_half_combine_instance<DirectFabric<>>};
-}
 
 int routing_words(const Plan& plan) {
   constexpr std::size_t kBitBytes = 32 * 1024;

@@ -149,15 +149,15 @@ CombineLauncher combine_launcher() {
 }
 
 // dispatch_launcher over one of the library's fabrics: of an Encoder of one of its formats, or of another MessageMaker.
-// A source for each defines it (dispatch_instance.cu.in, given_rows.cu, scaling_dispatch.cu, given_scaled_rows.cu), so
-// that they compile beside each other; a table of launchers only declares it.
+// CMake makes a source for each, which defines it (src/cuda/kernels/*.cu.in). So they compile beside each other, and a
+// table of launchers only declares it.
 template <class Maker, DeviceFabric F>
 DispatchLauncher dispatch_instance();
 // The library's combine over one of its fabrics, without hooks, for results in one of ResultFormats. A source for each
 // defines it (combine_instance.cu.in).
 template <TokenFormat Results, DeviceFabric F>
 CombineLauncher combine_instance();
-// The library's small kernels over one of its fabrics (small_kernels.cu), and its receiving kernels (receive.cu).
+// The library's small kernels over one of its fabrics (small_kernels.cu.in), and its receiving kernels (receive.cu.in).
 template <DeviceFabric F>
 SmallLaunchers small_instance();
 template <DeviceFabric F>
