@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <string>
+#include <utility>
+
+#include "exchange/checks/tensor_checks.h"
+
 namespace ferry {
 namespace {
 
