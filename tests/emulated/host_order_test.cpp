@@ -118,7 +118,7 @@ TEST_F(EmulatedHosts, AskNoStreamOfAnEarlierCall) {
     DeviceRound captured(scenario, 0);
     auto first = std::make_unique<Stream>(0);
     const Stream second(0);
-    for (const cudaStream_t stream : {first->get(), second.get()}) {
+    for (cudaStream_t stream : {first->get(), second.get()}) {
       const CapturedGraph graph(stream, [&] {
         rank.exchange.dispatch(captured.in, captured.out, {.stream = stream});
         rank.exchange.combine(captured.combine_in, captured.combine_out, {.stream = stream});
