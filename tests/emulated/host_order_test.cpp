@@ -129,6 +129,21 @@ TEST_F(EmulatedHosts, AskNoStreamOfAnEarlierCall) {
   });
 }
 
+// As after a warm-up: the default stream takes part in no capture, and a capture that it is touched beside is lost.
+TEST_F(EmulatedHosts, TouchNoDefaultStreamBesideACapture) {
+  ScenarioSettings settings = settings_of({RowOrder::by_expert}, 9);
+  settings.shape = {1, 4, 2, 9, 96};
+  const Scenario scenario = conformance::make_scenario(settings);
+  run_cuda_ranks(1, false, [&](World& world) {
+    RefusingRank rank(world, scenario);
+    DeviceRound round(scenario, 0);
+    rank.exchange.dispatch(round.in, round.out, {});
+    const CapturedGraph graph(rank.stream.get(), [&] { rank.exchange.dispatch(round.in, round.out, rank.call); });
+    conformance::expect_error(0, "a call behind that of the default stream", ErrorKind::system, {"cudaStreamWaitEvent"},
+                              [&] { rank.exchange.combine(round.combine_in, round.combine_out, rank.call); });
+  });
+}
+
 // Its captured dispatch has run, so the others have its rows, and wait for results that never come.
 TEST_F(EmulatedHosts, LeaveWhenTheirStreamsAreGone) {
   ScenarioSettings settings = settings_of({RowOrder::by_expert}, 9);

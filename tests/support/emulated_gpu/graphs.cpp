@@ -34,6 +34,11 @@ bool add_to_capture(const Stream& stream, std::function<void(Stream&)> operation
   return true;
 }
 
+bool is_anything_captured() {
+  const std::lock_guard lock(captures().guard);
+  return !captures().of.empty();
+}
+
 }  // namespace ferry::emulated
 
 using namespace ferry::emulated;

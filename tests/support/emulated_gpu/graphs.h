@@ -16,6 +16,7 @@ struct Graph {
 // False: the stream is not captured.
 bool add_to_capture(const Stream& stream, std::function<void(Stream&)> operation);
 
+bool is_anything_captured();
 // The runtime's. CUDA may crash where a call is given such a stream; here the call fails.
 bool was_destroyed(const Stream* stream);
 

@@ -350,6 +350,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t stream) {
+  if (stream == cudaStreamLegacy && is_anything_captured()) return say(cudaErrorStreamCaptureImplicit);
   return say(was_destroyed(stream) ? cudaErrorInvalidResourceHandle : cudaSuccess);
 }
 // Events order nothing here, so an exchange whose calls change streams gets an error.

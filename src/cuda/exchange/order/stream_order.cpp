@@ -16,7 +16,7 @@ CaptureId capture_of(cudaStream_t stream) {
 void StreamOrder::follow(cudaStream_t stream) {
   if (stream == nullptr) stream = cudaStreamLegacy;
   const CaptureId capture = capture_of(stream);
-  leave_last(stream);
+  leave_last(stream, capture);
   if (capture != kNoCapture) {
     follow_captured(stream, capture);
   } else {
@@ -28,8 +28,11 @@ void StreamOrder::follow(cudaStream_t stream) {
   newest_ = stream;
 }
 
-// A stream that is being captured says nothing of its work outside of the capture.
-void StreamOrder::leave_last(cudaStream_t next) {
+// A stream that is being captured says nothing of its work outside of the capture. A call on the default stream ends
+// the capture of another one. Nobody destroys the default stream, so the event can wait for a call that is not
+// captured.
+void StreamOrder::leave_last(cudaStream_t next, CaptureId capture_of_next) {
+  if (last_ == cudaStreamLegacy && capture_of_next != kNoCapture) return;
   if (!last_ || has_left_last_ || *last_ == next || capture_of(*last_) != kNoCapture) return;
   cuda_check(cudaEventRecord(end_of_last_.get(), *last_), "cudaEventRecord");
   has_left_last_ = true;

@@ -36,7 +36,7 @@ class StreamOrder {
     cudaStream_t stream;
     CaptureId capture;
   };
-  void leave_last(cudaStream_t next);
+  void leave_last(cudaStream_t next, CaptureId capture_of_next);
   void follow_captured(cudaStream_t stream, CaptureId capture);
 
   std::optional<cudaStream_t> last_;       // of the last call that was not captured
