@@ -72,7 +72,8 @@ endfunction()
 
 # ferry_fabric_sources(<variable> <name> <fabric> <its header> <header that declares <name>_launchers>): the library's
 # kernels over one fabric, from the templates of src/cuda/kernels. A source for each format of messages and of results,
-# one for each other kind of kernel, and the tables of launchers.
+# one for each other kind of kernel, and the tables of launchers. It leaves the templates that still want a format as
+# instances/<name>_<kernel>.cu.in of the build folder.
 function(ferry_fabric_sources variable name fabric fabric_header launchers_header)
   set(templates ${PROJECT_SOURCE_DIR}/src/cuda/kernels)
   set(instances ${CMAKE_CURRENT_BINARY_DIR}/instances)
