@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._errors import Error, InvalidArgument, Unsupported
+from ._inputs import NOT_IN_HANDLES, without
 
 if TYPE_CHECKING:
     from ._exchange import Exchange
@@ -57,8 +58,7 @@ def _receive(exchange: Exchange, deadline: float | None) -> None:
         _, order, stride, format, _ = exchange._begun
         outputs = exchange.allocate_outputs(room, row_order=order, expert_stride=stride, stream=stream, format=format)
         if order == "by_source":  # a dispatch with the bare bytes of a handle may have no ids
-            for name in ("row_topk_ids", "row_topk_weights", "counts"):
-                outputs.pop(name, None)
+            without(NOT_IN_HANDLES, outputs)
         exchange.dispatch_wait(outputs, deadline=deadline, stream=stream)
     finally:
         exchange._allocate = allocate

@@ -19,12 +19,14 @@ Call = Tuple[Optional[float], int, int]  #: deadline in seconds, stream, most bl
 
 
 _OF_IDS = ("row_topk_ids", "row_topk_weights")
+#: What a replay cannot fill where the dispatch of its handle had no ids.
+NOT_IN_HANDLES = (*_OF_IDS, "counts")
 
 
 class Inputs(Dict[str, Any]):
     """What a dispatch reads, as the module takes it."""
 
-    cannot_fill: tuple[str, ...] = ()  #: outputs that take ids, where it has none; a handle has no counts then, too
+    cannot_fill: tuple[str, ...] = ()  #: outputs that want ids, where it has none
 
 
 def dispatch_inputs(tokens: Array, topk_ids: Array | None, topk_weights: Array | None, handle: Handle | Array | None,
@@ -40,7 +42,7 @@ def dispatch_inputs(tokens: Array, topk_ids: Array | None, topk_weights: Array |
         inputs.setdefault("row_order", handle.row_order)
         inputs.setdefault("expert_stride", handle.expert_stride)
         if not handle.has_ids:
-            inputs.cannot_fill = (*_OF_IDS, "counts")
+            inputs.cannot_fill = NOT_IN_HANDLES
         handle = handle.data
     if handle is not None:
         inputs["handle"] = handle

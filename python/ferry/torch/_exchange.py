@@ -30,7 +30,7 @@ _TENSORS = frozenset(("tokens", "topk_ids", "topk_weights", "handle", "rows", "i
 _SUMS = {"tokens": "out", "topk_weights": "topk_weights_out", "waited_ns": "waited_ns"}  # as arguments
 ROW_ORDERS = ("by_expert", "padded", "by_source", "in_place")
 _ON_CPU: ContextManager[dict[str, Any]] = contextlib.nullcontext({})
-Named = TypeVar("Named", bound=Dict[str, Any])  # arguments by their names
+_Named = TypeVar("_Named", bound=Dict[str, Any])  # arguments by their names
 _FOR_NCCL = 32  # multiprocessors: NCCL takes no more unless it is told to
 _names = itertools.count()
 _open: weakref.WeakValueDictionary[str, Exchange] = weakref.WeakValueDictionary()
@@ -314,7 +314,7 @@ class Exchange:
         """What a call is told of streams: on a GPU the current one, else nothing."""
         return _ON_CPU if self.device.type != "cuda" else _OnGpu(self.device.index)
 
-    def _checked(self, named: Named) -> Named:
+    def _checked(self, named: _Named) -> _Named:
         """The arguments of a call, tensors as `given`."""
         if self._are_plain(named):
             return named
