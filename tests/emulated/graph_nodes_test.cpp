@@ -93,12 +93,18 @@ TEST(EmulatedGraphs, HaveAsFewKernelsAsTheOptionsNeed) {
   emulated::set_gpus({});
   emulated::reset({});
   expect_nodes_with("bias", {1, 1}, [](Settings& s) { s.num_bias = 2; });
-  expect_nodes_with("late weights", {1, 4}, [](Settings& s) {
+  expect_nodes_with("late weights", {1, 1}, [](Settings& s) {
     s.options.late_weights = true;
     s.weights_at = conformance::WeightsAt::combine;
   });
   expect_nodes_with("narrow weights", {2, 1}, [](Settings& s) { s.weight_dtype = DType::bf16; });
-  expect_nodes_with("weights home", {1, 3}, [](Settings& s) { s.options.returns_weights = true; });
+  expect_nodes_with("weights home", {1, 1}, [](Settings& s) { s.options.returns_weights = true; });
+  expect_nodes_with("weights in both directions, and bias", {1, 1}, [](Settings& s) {
+    s.options.late_weights = true;
+    s.options.returns_weights = true;
+    s.weights_at = conformance::WeightsAt::combine;
+    s.num_bias = 1;
+  });
   expect_nodes_with("zero padding", {2, 1}, [](Settings& s) { s.zero_padding = true; });
   emulated::set_gpus({.multiprocessors = 8});
   expect_nodes_with("few blocks", {1, 1}, [](Settings& s) { s.max_blocks = cuda::kLeastBlocks; });

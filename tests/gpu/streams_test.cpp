@@ -263,5 +263,41 @@ TEST_F(GpuStreams, OfOneCaptureKeepTheOrderOfItsCalls) {
   });
 }
 
+// A warm-up on the default stream, then a capture of a stream that waits for the default one, as streams do unless they
+// are made not to: whatever touches the default stream meanwhile ends such a capture.
+TEST_F(GpuStreams, MayBeCapturedBehindAWarmUpOnTheDefaultStream) {
+  ScenarioSettings settings;
+  settings.shape = {1, 8, 3, 40, 256};
+  settings.options = conformance::options_for("bf16");
+  const Scenario scenario = conformance::make_scenario(settings);
+  run_cuda_ranks(1, false, [&](World& world) {
+    cuda_check(cudaSetDevice(0), "cudaSetDevice");
+    cudaStream_t blocking = nullptr;
+    cuda_check(cudaStreamCreate(&blocking), "cudaStreamCreate");
+    {
+      Exchange exchange(world, settings.shape, settings.options);
+      DeviceRound round(scenario, 0);
+      const auto pair = [&](cudaStream_t stream) {
+        exchange.dispatch(round.in, round.out, {.stream = stream});
+        exchange.combine(round.combine_in, round.combine_out, {.stream = stream});
+      };
+      pair(nullptr);
+      const CapturedGraph graph(blocking, [&] { pair(blocking); });
+      for (int replay = 0; replay < 3; ++replay) {
+        round.reset(blocking);
+        graph.launch(blocking);
+        cuda_check(cudaStreamSynchronize(blocking), "cudaStreamSynchronize");
+        round.fetch();
+        round.host.check_rows();
+        round.host.check_tokens();
+      }
+      pair(nullptr);
+      round.fetch();
+      round.host.check_tokens();
+    }
+    cuda_check(cudaStreamDestroy(blocking), "cudaStreamDestroy");
+  });
+}
+
 }  // namespace
 }  // namespace ferry::test

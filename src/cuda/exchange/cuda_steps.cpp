@@ -20,7 +20,6 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
       routing_(state_, shape, options),
       short_handles_(state_, shape, options),
       counts_(state_),
-      weights_(state_),
       outputs_(state_) {
   for (int format = 0; format < num_formats(options); ++format)
     min_row_capacity_ = std::max(min_row_capacity_, row_layout(shape, options, rank, format).min_row_capacity);
@@ -61,7 +60,7 @@ void CudaSteps::check_combine_input(const CheckContext&, const Ticket&, const Co
                                     const CombineArgs& args) {
   checks_.check_combine_input(in, args);
   kernels_.require_types_in(args);
-  weights_.take_given(in.topk_weights);
+  kernels_.take_given(in.topk_weights);
 }
 
 void CudaSteps::check_sums(const CheckContext&, const Ticket& ticket, const CombineOutput& out,
@@ -179,15 +178,8 @@ CombineBasis CudaSteps::begin_combine(const Ticket& ticket, const CombineArgs& a
   const CombineOrder::Start start = order_.next_combine(capture(), is_told, ticket.handle != nullptr);
   if (start.number == CombineNumber::own) ++own_numbers_;
   const CombineBasis basis = routing_.begin_combine(short_handles_.begin(ticket, Operation::combine), args, start);
-  weights_.send_home(basis, ticket, args);
-  weights_.exchange_late(basis, ticket, args);
   routing_.send_zeros(basis);
   return basis;
-}
-
-void CudaSteps::end_combine(const CombineBasis& basis, const Ticket& ticket, const CombineOut& sums) {
-  weights_.sum_home(basis, ticket, sums);
-  outputs_.add_waits_for_results(sums, basis.is_extra);
 }
 
 void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
@@ -204,7 +196,7 @@ void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const Comb
   const CombineBasis basis = routing_.end_combine(short_handles_.of_whole(ticket, Operation::combine), sent);
   outputs_.note_waits_for_results(sums);
   kernels_.combine(ticket, basis, {.sends = false, .receives = true}, sent, &sums);
-  end_combine(basis, ticket, sums);
+  outputs_.add_waits_for_results(sums, basis.is_extra);
   order_.end_combine();
 }
 
@@ -213,7 +205,7 @@ void CudaSteps::combine(const Ticket& ticket, const CombineArgs& args, const Com
   const CombineBasis basis = begin_combine(ticket, args);
   outputs_.note_waits_for_results(sums);
   kernels_.combine(ticket, basis, {.sends = true, .receives = true}, args, &sums);
-  end_combine(basis, ticket, sums);
+  outputs_.add_waits_for_results(sums, basis.is_extra);
   order_.begin_combine(capture(), ticket.handle != nullptr, false);
 }
 

@@ -11,7 +11,6 @@
 #include "cuda/exchange/launches/more_outputs.h"
 #include "cuda/exchange/launches/short_handles.h"
 #include "cuda/exchange/launches/token_kernels.h"
-#include "cuda/exchange/launches/weight_calls.h"
 #include "cuda/exchange/order/combine_order.h"
 #include "cuda/exchange/order/stream_order.h"
 #include "cuda/exchange/state/exchange_heaps.h"
@@ -92,7 +91,6 @@ class CudaSteps final : public ExchangeSteps {
   void forget_refused(bool in_call);
   void follow_dispatch(const Ticket& ticket);
   CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args);
-  void end_combine(const CombineBasis& basis, const Ticket& ticket, const CombineOut& sums);
 
   std::int64_t min_row_capacity_ = 0;  // enough for any dispatch
   bool compares_calls_ = false;        // some call told the other ranks which handle or reduction it was given (I22)
@@ -109,7 +107,6 @@ class CudaSteps final : public ExchangeSteps {
   LeftRouting routing_;
   ShortHandles short_handles_;
   CountCalls counts_;
-  WeightCalls weights_;
   MoreOutputs outputs_;
   std::optional<DeviceScope> scope_;  // from enter() to leave()
 };

@@ -162,6 +162,7 @@ class HeapMap {
   FERRY_HD constexpr std::size_t weighed(int peer) const { return word(kWeighed, peer); }
 
   FERRY_HD constexpr bool returns_weights() const { return h_.returns_weights; }
+  FERRY_HD constexpr bool has_weights_beside_results() const { return has_late_weights() || returns_weights(); }
   // A word that says which values there are, and the values: one where all results are rows, else top_k.
   FERRY_HD constexpr std::size_t returned_bytes() const {
     const std::size_t values = h_.exact && !h_.may_sum ? 1 : static_cast<std::size_t>(h_.shape.top_k);

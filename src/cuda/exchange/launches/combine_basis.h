@@ -13,7 +13,6 @@ namespace ferry::cuda {
 struct CombineBasis {
   const std::uint8_t* masked = nullptr;    // I11: with a handle the newest mask, else that of the dispatch
   ArrivedRows arrived;                     // without those that had no room
-  ArrivedRows weighed;                     // the same with late weights, where the exchange has them (I24)
   const RoutingEntry* own = nullptr;       // this rank's table in the handle; null: that of the newest routing
   const HandleHeader* header = nullptr;    // of the handle; null: there is none
   const HandleRow* handle_rows = nullptr;  // all rows of the handle

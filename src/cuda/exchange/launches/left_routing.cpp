@@ -159,8 +159,6 @@ CombineBasis LeftRouting::basis_of(const Ticket& ticket, const CombineArgs& args
     basis.arrived = {kept.rows, kept.slots, kept.starts};
     if (basis.may_lack_rows) basis.arrived = {combined_rows_, kept.slots, fitting_starts_};
   }
-  basis.weighed = basis.arrived;
-  if (state_.plan().map.has_late_weights()) basis.weighed.rows = combined_rows_;
   return basis;
 }
 

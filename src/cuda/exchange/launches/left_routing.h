@@ -41,12 +41,12 @@ class LeftRouting {
   void fit_rows(const KeptRouting& kept, const ArrivedRows& to) const;
 
   const ExchangeState& state_;
-  HandleHeader header_;               // of a handle, but for what its dispatch was
-  bool combines_choose_;              // which reduction they are (Reduction::either)
-  HandleRow* combined_rows_;          // as ExchangeState::arrived: with late weights, or those of a handle that fit
-  RowStartsToFill fitting_starts_;    // of the handle of the newest combine that may lack rows
-  bool may_have_overflowed_ = false;  // rows of the newest dispatch
-  bool graphs_may_overflow_ = false;  // rows of a captured one, which may run when the host does not know
+  HandleHeader header_;                         // of a handle, but for what its dispatch was
+  bool combines_choose_;                        // which reduction they are (Reduction::either)
+  HandleRow* combined_rows_;                    // as ExchangeState::arrived: those of a handle that fit
+  RowStartsToFill fitting_starts_;              // of the handle of the newest combine that may lack rows
+  bool may_have_overflowed_ = false;            // rows of the newest dispatch
+  bool graphs_may_overflow_ = false;            // rows of a captured one, which may run when the host does not know
   const std::uint8_t* combine_mask_ = nullptr;  // I11: of the newest combine, from its first half on
   bool is_extra_ = false;                       // begin_handle_kernel found the number of the newest combine
 };

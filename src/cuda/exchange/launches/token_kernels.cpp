@@ -160,6 +160,11 @@ void TokenKernels::launch_scales_kernel(const RowsOut& out) const {
   launch_scales(params, most.blocks(), most.exclusive, state_.stream());
 }
 
+CombineCode TokenKernels::code_of(const CombineBasis& basis) const {
+  if (state_.plan().map.has_weights_beside_results()) return CombineCode::weighed;
+  return basis.is_extra ? CombineCode::kept : CombineCode::plain;
+}
+
 void TokenKernels::launch_combine(const Ticket& ticket, const CombineBasis& basis, Halves halves, const CombineArgs& in,
                                   const CombineOut* out) const {
   auto params = params_of<CombineParams>(basis.masked, halves);
@@ -167,8 +172,12 @@ void TokenKernels::launch_combine(const Ticket& ticket, const CombineBasis& basi
   params.in = in;
   if (out != nullptr && in.exact) params.in.weights = widened(in.weights, ticket.num_tokens);
   params.is_extra = basis.is_extra;
-  params.arrived = basis.weighed;
+  params.arrived = basis.arrived;
   params.own = basis.own;
+  params.code = code_of(basis);
+  params.header = basis.header;
+  params.by_source = ticket.rows.order == RowOrder::by_source;
+  params.late_tokens = ticket.num_tokens < 0 ? given_weights_ : ticket.num_tokens;
   if (in.num_rows == 0) {  // a kernel that needs rows reads valid memory, and reports the error
     params.in.rows = state_.links().own;
     params.in.row_stride = 0;
@@ -202,6 +211,18 @@ void TokenKernels::require_types_in(const CombineArgs& args) const {
 }
 
 void TokenKernels::require_types_out(const CombineOut& sums) const { require_f16(sums.dtype == DType::f16, "tokens"); }
+
+// Where a handle lies on the device, its number of tokens is not known here yet. A kernel stores as many weights as
+// there are, so they must fit.
+void TokenKernels::take_given(const ConstTensor& topk_weights) {
+  const int max_tokens = state_.plan().shape.max_tokens;
+  const std::int64_t given = topk_weights ? topk_weights.shape[0] : 0;
+  if (given > max_tokens)
+    refuse(ErrorKind::invalid_argument, state_.rank(),
+           "topk_weights has {} rows; it must have those of the handle's dispatch, at most max_tokens, {}", given,
+           max_tokens);
+  given_weights_ = static_cast<int>(given);
+}
 
 Weights TokenKernels::widened(const Weights& weights, int num_tokens) const {
   if (weights.data == nullptr || weights.dtype == DType::f32 || num_tokens <= 0) return weights;

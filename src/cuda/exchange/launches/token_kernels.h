@@ -9,6 +9,7 @@
 #include "cuda/exchange/state/kernel_trace.h"
 #include "exchange/calls/call_order.h"
 #include "ferry/detail/cuda/state/trace_records.h"
+#include "ferry/tensor.h"
 
 namespace ferry::cuda {
 
@@ -35,6 +36,8 @@ class TokenKernels {
   void require_types_in(const CombineArgs& args) const;
   void require_types_out(const CombineOut& sums) const;
 
+  // The weights that the next combine is given. Throws where there are more than any dispatch has.
+  void take_given(const ConstTensor& topk_weights);
   // The same weights as float32, which these kernels read. All calls share one buffer for them, since the kernel that
   // reads it follows at once.
   Weights widened(const Weights& weights, int num_tokens) const;
@@ -55,6 +58,7 @@ class TokenKernels {
   void launch_scales_kernel(const RowsOut& out) const;
   void pad_masked(const Ticket& ticket, const std::uint8_t* masked, const RowsOut* out) const;
   void await_lists(const DispatchParams& params, const RowsOut& out) const;
+  CombineCode code_of(const CombineBasis& basis) const;
   void require_f16(bool wanted, const char* name) const;
   void begin_record(TracedKernelKind kind) const;
   void end_record(TracedKernelKind kind) const;
@@ -63,6 +67,7 @@ class TokenKernels {
   const ExchangeState& state_;
   DeviceWord<Epoch>* block_counts_;
   float* wide_weights_;                 // [max_tokens, top_k]: of the newest kernel that needs them
+  int given_weights_ = 0;               // tokens of the weights of the next combine
   std::shared_ptr<KernelTrace> trace_;  // from the first call on that a Trace records
   bool records_ = false;                // the call under way
 };

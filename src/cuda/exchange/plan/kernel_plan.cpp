@@ -55,15 +55,15 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
   };
   dispatch_ = load(kernels.dispatch);
   given_rows_ = load(kernels.given_rows);
-  combine_.blocks_per_multiprocessor =
-      kernels.combine.prepare(kThreads, combine_shared_bytes(plan_), has_pipeline_ ? combine_pipeline_bytes() : 0);
+  const bool weighed = plan_.map.has_weights_beside_results();
+  combine_.blocks_per_multiprocessor = kernels.combine.prepare(kThreads, combine_shared_bytes(plan_),
+                                                               has_pipeline_ ? combine_pipeline_bytes() : 0, weighed);
   if (kernels.f16_combine != nullptr)
-    f16_combine_.blocks_per_multiprocessor = kernels.f16_combine->prepare(kThreads, combine_shared_bytes(plan_), 0);
+    f16_combine_.blocks_per_multiprocessor =
+        kernels.f16_combine->prepare(kThreads, combine_shared_bytes(plan_), 0, weighed);
   scales_.blocks_per_multiprocessor = prepare_scales(plan_);
   prepare_more_rows();
   prepare_wide_weights();
-  if (plan_.map.returns_weights()) prepare_sum_returned();
-  if (plan_.map.has_late_weights()) prepare_with_late_weights();
   prepare_keep_routing();
   if (options.short_handles) prepare_short_handles();
   prepare_masked_sources();

@@ -82,6 +82,7 @@ concept DeviceFabric = Fabric<F> && RankReach<typename F::Reach> && DeviceWaits<
   f.signal_each_after_puts(g, int{}, offset, Epoch{}, skipped, int{});
   f.store(int{}, offset, entry);
   f.store_word(int{}, offset, std::uint32_t{});
+  f.fence_puts(g, int{});  // C2
   f.complete_puts(g);
   // wait
   { f.wait_at_least(w, offset, Epoch{}, site) } -> std::same_as<bool>;

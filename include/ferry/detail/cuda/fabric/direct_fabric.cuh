@@ -68,7 +68,8 @@ class DirectFabric {
     stores_.store_then_signal_each(g, to, put);
   }
   __device__ void finish_puts(const SyncedTeam& g) { stores_.finish(g); }
-  __device__ void complete_puts(const SyncedTeam&) {}  // I8: stores are complete when the kernel ends
+  __device__ void complete_puts(const SyncedTeam&) {}    // I8: stores are complete when the kernel ends
+  __device__ void fence_puts(const SyncedTeam&, int) {}  // a barrier before the release suffices
 
   // I2, I7: a barrier puts the stores of all threads before the release of one thread.
   __device__ void signal_after_puts(const SyncedTeam& g, int peer, std::size_t word, Epoch value) {

@@ -139,6 +139,12 @@ class RemoteFabric {
     g.sync();
   }
 
+  // C2: what threads of the team put to the peer comes before what they put and signal from now on.
+  __device__ void fence_puts(const SyncedTeam& g, int peer) const {
+    if (is_direct(peer)) return;
+    g.sync();
+    P(links_).fence();
+  }
   // C2. I7 needs this order for results that were stored through a pointer, I2 for the routing.
   __device__ void signal_after_puts(const SyncedTeam& g, int peer, std::size_t word, Epoch value) {
     table_.put<P>(links_, plan_);

@@ -39,19 +39,19 @@ __device__ inline bool block_receives(const CombineParams& p) {
 }
 
 // `teams`: the sending teams. `pipeline`: the block's memory for rows in flight; null where there is none.
-template <class Ops, DeviceFabric F, bool kIsKept>
-__device__ void combine_share(const CombineParams& p, F& fabric, FixedShare teams, const ArrivedStart<kIsKept>& start,
+template <class Ops, DeviceFabric F, CombineCode kCode>
+__device__ void combine_share(const CombineParams& p, F& fabric, FixedShare teams, const ArrivedStart<kCode>& start,
                               CombineMemory& memory, std::byte* pipeline) {
   const Epoch epoch = memory.round.epoch;
   const bool receives = block_receives(p);
   CombineScratch& scratch = memory.scratch[threadIdx.x / 32];
-  ResultReceiver<F, kIsKept, Ops> receiver(p, fabric, epoch, scratch);
+  ResultReceiver<F, kCode, Ops> receiver(p, fabric, epoch, scratch);
   if (receives) receiver.begin(memory.round.routing, pipeline);
   if (block_sends(p)) {
     const SyncedTeam team(p.roles.send_team_threads, pipeline);
     begin_step(p.step_times, KernelStep::send, SyncedTeam::of_block());
-    ResultSender<F, kIsKept, Ops> sender(p, fabric, team, epoch, Ops::of_block(memory.words), scratch.rows,
-                                         {memory.bytes_sent, team.team(), p.stats.bytes});
+    ResultSender<F, kCode, Ops> sender(p, fabric, team, epoch, Ops::of_block(memory.words), scratch.rows,
+                                       {memory.bytes_sent, team.team(), p.stats.bytes});
     sender.send(teams, start, memory.queue_slots[team.team()], [&] { receiver.receive_if_there(); });
     if (!p.receives) fabric.complete_puts(team);  // I8: combine_async, whose round may be given up
     end_step(p.step_times, KernelStep::send, team);
@@ -69,10 +69,24 @@ __device__ inline void report_few_rows(const CombineParams& p, std::uint32_t lai
   store_release(p.links.record->has_few_rows, 1u);
 }
 
-// Ops::kIsPipelined: rows come through shared memory (CombineRoles::pipelined), and teams need no buffers. kIsKept: the
-// combine may have a handle, and has a number that begin_handle_kernel found (CombineParams::is_extra). Without kIsKept
-// the kernel has no code for handles.
-template <DeviceFabric F, bool kIsKept, class Ops>
+// The same for the weights that go home.
+__device__ inline void report_few_row_weights(const CombineParams& p, std::uint32_t laid_out) {
+  if (p.in.row_weights == nullptr || laid_out <= p.in.num_row_weights) return;
+  p.links.record->rows_given = p.in.num_row_weights;
+  p.links.record->rows_laid_out = laid_out;
+  store_release(p.links.record->has_few_rows, kFewRowWeights);
+}
+
+template <CombineCode kCode>
+__device__ RoundStart read_combine(const SyncedTeam& all, const CombineParams& p) {
+  const DeviceState& state = *p.links.state;
+  if (kCode == CombineCode::plain || (kCode == CombineCode::weighed && !p.is_extra))
+    return read_combine<false>(all, state, p.dispatch_call);
+  return read_combine<true>(all, state, p.dispatch_call);
+}
+
+// Ops::kIsPipelined: rows come through shared memory (CombineRoles::pipelined), and teams need no buffers.
+template <DeviceFabric F, CombineCode kCode, class Ops>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
   extern __shared__ __align__(128) std::byte memory[];
   const SyncedTeam all = SyncedTeam::of_block();
@@ -81,13 +95,15 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   ptx::await_earlier_kernels();
   DeviceState& state = *p.links.state;
   const bool concludes = blockIdx.x == 0 && all.thread() == 0;
-  const RoundStart seen = read_combine<kIsKept>(all, state, p.dispatch_call);
+  const RoundStart seen = read_combine<kCode>(all, p);
   const std::uint32_t laid_out = concludes && p.sends ? p.arrived.starts.group[p.plan.groups()] : 0;
   const FixedShare teams = sending_teams(p);
-  const ArrivedStart<kIsKept> start(p, teams.index);
+  const ArrivedStart<kCode> start(p, teams.index);
   if (concludes) shared.rows_laid_out = laid_out;
   const RoundStart round = broadcast_round(all, seen, shared.round);
   if (round.broken) return tell_of_other_dispatch<F>(p.links, Operation::combine, p.dispatch_call);
+  if constexpr (kCode == CombineCode::weighed)
+    if (p.sends && p.plan.map.has_late_weights() && !exchange_late_weights<F>(p, round.epoch, block_sends(p))) return;
   F fabric(p.links, p.plan, p.plan.map.result_bytes());
   if (p.roles.in_place) fabric.make_in_place();
   std::byte* const rest = memory + kCombineSharedBytes;
@@ -99,6 +115,8 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   if (block_receives(p)) end_step(p.step_times, KernelStep::sum, all);
   if (block_sends(p)) add_counts<typename F::Reach>(all, p.plan, shared.bytes_sent, p.stats.bytes);
   if (!concludes) return;
+  if constexpr (kCode == CombineCode::weighed)
+    if (p.sends) report_few_row_weights(p, shared.rows_laid_out);
   if (p.sends) report_few_rows(p, shared.rows_laid_out);
   if (p.receives) fetch_add_relaxed(state.combines, std::uint64_t{1});
 }

@@ -13,14 +13,15 @@ namespace ferry::cuda {
 template <DeviceFabric F, TokenFormat Results>
 CombineLauncher half_combine_launcher() {
   using Ops = HalfOps<Results>;
-  return {[](int threads, std::size_t shared_bytes, std::size_t) {
-            return std::min(prepare_kernel(&combine_kernel<F, false, Ops>, threads, shared_bytes),
-                            prepare_kernel(&combine_kernel<F, true, Ops>, threads, shared_bytes));
+  return {[](int threads, std::size_t shared_bytes, std::size_t, bool weighed) {
+            return prepare_codes(weighed, [&]<CombineCode kCode> {
+              return prepare_kernel(&combine_kernel<F, kCode, Ops>, threads, shared_bytes);
+            });
           },
           [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
             const Grid grid{policy.blocks, policy.pdl, shared_bytes};
-            if (params.is_extra) return launch(&combine_kernel<F, true, Ops>, params, grid, stream);
-            launch(&combine_kernel<F, false, Ops>, params, grid, stream);
+            with_code(params.code,
+                      [&]<CombineCode kCode> { launch(&combine_kernel<F, kCode, Ops>, params, grid, stream); });
           },
           false};
 }

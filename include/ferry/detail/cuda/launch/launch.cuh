@@ -111,39 +111,54 @@ DispatchLauncher dispatch_launcher() {
 template <TokenFormat Results>
 inline constexpr bool kMayCopyResults = std::is_same_v<Results, Bf16>;
 
-// All kernels of a combine, without and with pipeline. Returns the blocks of a multiprocessor.
-template <DeviceFabric F, bool kIsKept, TokenFormat Results>
+// Calls visit.operator()<code>().
+template <class Visit>
+decltype(auto) with_code(CombineCode code, const Visit& visit) {
+  using enum CombineCode;
+  if (code == weighed) return visit.template operator()<weighed>();
+  if (code == kept) return visit.template operator()<kept>();
+  return visit.template operator()<plain>();
+}
+// The least of what prepare(code) returns for the kernels that an exchange needs.
+template <class Prepare>
+int prepare_codes(bool weighed, const Prepare& prepare) {
+  if (weighed) return prepare.template operator()<CombineCode::weighed>();
+  return std::min(prepare.template operator()<CombineCode::plain>(), prepare.template operator()<CombineCode::kept>());
+}
+
+// The kernels of a combine, without and with pipeline. Returns the blocks of a multiprocessor.
+template <DeviceFabric F, CombineCode kCode, TokenFormat Results>
 int prepare_combine(int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
-  int blocks = prepare_kernel(&combine_kernel<F, kIsKept, OpsOfResults<Results>>, threads, shared_bytes);
+  int blocks = prepare_kernel(&combine_kernel<F, kCode, OpsOfResults<Results>>, threads, shared_bytes);
   const auto prepare = [&](auto kernel) { blocks = std::min(blocks, prepare_kernel(kernel, threads, pipeline_bytes)); };
   if constexpr (!F::kHasRemoteRanks)
     if (pipeline_bytes != 0) {
-      prepare(&combine_kernel<F, kIsKept, OpsOfResults<Results, true>>);
-      if constexpr (kMayCopyResults<Results>) prepare(&combine_kernel<F, kIsKept, ResultCopyOps>);
+      prepare(&combine_kernel<F, kCode, OpsOfResults<Results, true>>);
+      if constexpr (kMayCopyResults<Results>) prepare(&combine_kernel<F, kCode, ResultCopyOps>);
     }
   return blocks;
 }
-template <DeviceFabric F, bool kIsKept, TokenFormat Results>
+template <DeviceFabric F, CombineCode kCode, TokenFormat Results>
 void launch_combine(const CombineParams& params, const Grid& grid, cudaStream_t stream) {
   if constexpr (!F::kHasRemoteRanks && kMayCopyResults<Results>)
-    if (params.roles.copies_rows) return launch(&combine_kernel<F, kIsKept, ResultCopyOps>, params, grid, stream);
+    if (params.roles.copies_rows) return launch(&combine_kernel<F, kCode, ResultCopyOps>, params, grid, stream);
   if constexpr (!F::kHasRemoteRanks)
     if (params.roles.pipelined)
-      return launch(&combine_kernel<F, kIsKept, OpsOfResults<Results, true>>, params, grid, stream);
-  launch(&combine_kernel<F, kIsKept, OpsOfResults<Results>>, params, grid, stream);
+      return launch(&combine_kernel<F, kCode, OpsOfResults<Results, true>>, params, grid, stream);
+  launch(&combine_kernel<F, kCode, OpsOfResults<Results>>, params, grid, stream);
 }
 
 // The combine for results that travel in the format `Results`.
 template <DeviceFabric F, TokenFormat Results = Bf16>
 CombineLauncher combine_launcher() {
-  return {[](int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
-            return std::min(prepare_combine<F, false, Results>(threads, shared_bytes, pipeline_bytes),
-                            prepare_combine<F, true, Results>(threads, shared_bytes, pipeline_bytes));
+  return {[](int threads, std::size_t shared_bytes, std::size_t pipeline_bytes, bool weighed) {
+            return prepare_codes(weighed, [&]<CombineCode kCode> {
+              return prepare_combine<F, kCode, Results>(threads, shared_bytes, pipeline_bytes);
+            });
           },
           [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
             const Grid grid{policy.blocks, policy.pdl, shared_bytes};
-            if (params.is_extra) return launch_combine<F, true, Results>(params, grid, stream);
-            launch_combine<F, false, Results>(params, grid, stream);
+            with_code(params.code, [&]<CombineCode kCode> { launch_combine<F, kCode, Results>(params, grid, stream); });
           },
           !F::kHasRemoteRanks, !F::kHasRemoteRanks && kMayCopyResults<Results>};
 }

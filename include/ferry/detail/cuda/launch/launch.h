@@ -23,9 +23,10 @@ struct DispatchLauncher {
 };
 
 struct CombineLauncher {
+  // Loads the kernels on the current device: `weighed` those beside whose results weights travel, else all others.
   // `pipeline_bytes`: the shared memory of the pipelined kernel, which loads rows into shared memory ahead of their
-  // use; 0 where it is not wanted.
-  int (*prepare)(int threads, std::size_t shared_bytes, std::size_t pipeline_bytes);
+  // use; 0 where it is not wanted. Returns the blocks per multiprocessor.
+  int (*prepare)(int threads, std::size_t shared_bytes, std::size_t pipeline_bytes, bool weighed);
   void (*launch)(const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes,
                  cudaStream_t stream);
   bool has_pipeline = false;
@@ -46,11 +47,6 @@ struct SmallLaunchers {
   void (*forget_refused)(const ForgetRefusedParams& params, cudaStream_t stream);
   // Before a combine whose dispatch may have had no room for some rows (zero_results_kernel.cuh).
   void (*send_zeros)(const ZeroResultsParams& params, int most_blocks, cudaStream_t stream);
-  // Before a combine of an exchange with late_weights: brings them to all ranks and waits for theirs
-  // (late_weights_kernels.cuh).
-  void (*exchange_late_weights)(const LateParams& params, int most_blocks, cudaStream_t stream);
-  // Before a combine whose weights go home (return_weights_kernel.cuh).
-  void (*return_weights)(const ReturnedParams& params, int most_blocks, cudaStream_t stream);
   // Before a dispatch by counts (give_counts_kernel.cuh). Loaded where rows may be by_source.
   void (*give_counts)(const GiveCountsParams& params, int most_blocks, cudaStream_t stream);
 };
@@ -108,16 +104,9 @@ void launch_add_waits(const AddWaitsParams& params, cudaStream_t stream);
 // Behind a dispatch by counts (take_counts_kernel.cuh).
 void launch_take_counts(const TakeCountsParams& params, cudaStream_t stream);
 
-// Loads the kernel that adds up weights that came home on the current device.
-void prepare_sum_returned();
-void launch_sum_returned(const ReturnedParams& params, int most_blocks, cudaStream_t stream);
-
-// Load the kernel that widens weights which are not f32, and the one that makes rows with late weights, on the current
-// device.
+// Loads the kernel that widens weights which are not f32 on the current device.
 void prepare_wide_weights();
 void launch_widen_weights(const WideParams& params, int most_blocks, cudaStream_t stream);
-void prepare_with_late_weights();
-void launch_with_late_weights(const LateParams& params, int most_blocks, cudaStream_t stream);
 
 // Loads the kernel of dispatches that leave a handle on the current device.
 void prepare_keep_routing();

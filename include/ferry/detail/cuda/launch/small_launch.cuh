@@ -9,8 +9,6 @@
 #include "ferry/detail/cuda/kernels/handles/begin_handle_kernel.cuh"
 #include "ferry/detail/cuda/kernels/overflow/zero_results_kernel.cuh"
 #include "ferry/detail/cuda/kernels/refused_dispatch.cuh"
-#include "ferry/detail/cuda/kernels/weights/late_weights_kernels.cuh"
-#include "ferry/detail/cuda/kernels/weights/return_weights_kernel.cuh"
 #include "ferry/detail/cuda/launch/launch.cuh"
 
 namespace ferry::cuda {
@@ -20,30 +18,8 @@ inline std::size_t count_bytes(const Plan& plan) {
 }
 
 template <DeviceFabric F>
-void exchange_late_weights(const LateParams& params, int most_blocks, cudaStream_t stream) {
-  const int putting = std::clamp(params.num_tokens * params.plan.shape.top_k / kThreads, 1, most_blocks);
-  launch(&put_late_weights_kernel<F>, params, {.blocks = putting}, stream);
-  launch(&await_weighed_kernel<F>, params, {.threads = SyncedTeam::kWidth}, stream);
-}
-
-template <DeviceFabric F>
-void return_weights(const ReturnedParams& params, int most_blocks, cudaStream_t stream) {
-  Grid grid = grid_of_tokens(params.plan, most_blocks);
-  grid.shared_bytes = sizeof(ReturnedMemory);
-  launch(&return_weights_kernel<F>, params, grid, stream);
-}
-
-template <DeviceFabric F>
 void give_counts(const GiveCountsParams& params, int most_blocks, cudaStream_t stream) {
   launch(&give_counts_kernel<F>, params, {.blocks = std::clamp(params.num_tokens / kThreads, 1, most_blocks)}, stream);
-}
-
-template <DeviceFabric F>
-void prepare_weights(const Plan& plan) {
-  if (plan.map.returns_weights()) prepare_kernel(&return_weights_kernel<F>, kThreads, sizeof(ReturnedMemory));
-  if (!plan.map.has_late_weights()) return;
-  prepare_kernel(&put_late_weights_kernel<F>, kThreads, 0);
-  prepare_kernel(&await_weighed_kernel<F>, SyncedTeam::kWidth, 0);
 }
 
 template <DeviceFabric F>
@@ -55,7 +31,6 @@ SmallLaunchers small_launchers() {
             prepare_kernel(&forget_refused_kernel<F>, kForgetThreads, 0);
             prepare_kernel(&zero_results_kernel<F>, kThreads, 0);
             if (plan.map.has_token_lists()) prepare_kernel(&give_counts_kernel<F>, kThreads, 0);
-            prepare_weights<F>(plan);
           },
           [](const HandleCallParams& params, bool pdl, cudaStream_t stream) {
             launch(&begin_handle_kernel<F>, params, {.pdl = pdl, .threads = kBeginHandleThreads}, stream);
@@ -72,8 +47,6 @@ SmallLaunchers small_launchers() {
           [](const ZeroResultsParams& params, int most_blocks, cudaStream_t stream) {
             launch(&zero_results_kernel<F>, params, grid_of_tokens(params.plan, most_blocks), stream);
           },
-          &exchange_late_weights<F>,
-          &return_weights<F>,
           &give_counts<F>};
 }
 

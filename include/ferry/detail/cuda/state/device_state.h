@@ -106,6 +106,7 @@ struct DeviceState {
   DeviceWord<std::uint32_t> bad_ids[2];        // by parity of the round: found by routing so far
   DeviceWord<std::uint32_t> token_counter[2];  // by parity of the round: dispatch's work queue
   DeviceWord<std::uint32_t> result_counter;    // combine's work queue
+  DeviceWord<std::uint32_t> late_putters;      // blocks of a combine that have stored late weights
 
   // Whether a kernel that begins now must do nothing: an earlier call failed, or the newest dispatch was refused.
   FERRY_HD bool has_stopped() const {

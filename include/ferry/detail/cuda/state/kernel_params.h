@@ -207,6 +207,13 @@ struct ScalesParams {
   const std::uint32_t* starts = nullptr;
 };
 
+// Which code the kernel of a combine has. What a call does not need would cost small rounds time.
+enum class CombineCode : std::uint8_t {
+  plain,    // for a combine that follows its dispatch at once
+  kept,     // for one that may have a handle, and has a number that begin_handle_kernel found
+  weighed,  // for one of either kind beside whose results weights travel (I24, I25)
+};
+
 struct CombineParams {
   Plan plan;
   PeerLinks links;
@@ -222,22 +229,11 @@ struct CombineParams {
   StatsWords stats;
   CombineRoles roles;
   StepTimes* step_times = nullptr;  // null: no Trace records
-};
-
-// Around a combine whose weights go home (return_weights_kernel.cuh, sum_returned_kernel.cuh).
-struct ReturnedParams {
-  Plan plan;
-  PeerLinks links;
-  ArrivedRows arrived;                 // of the combine
-  const float* row_weights = nullptr;  // CombineArgs; null: this rank gives none
-  std::uint32_t num_row_weights = 0;
-  bool has_row_weights_of_k = false;
-  bool may_lack_rows = false;                  // its dispatch may have had no room for some of them
-  const HandleRow* kept = nullptr;             // of its handle, where it may lack rows: all of them
-  int num_tokens = 0;                          // of this rank
-  const RoutingEntry* own = nullptr;           // this rank's table in a handle; null: that of the newest routing
-  float* sums = nullptr;                       // CombineOut::weights
-  DeviceWord<std::uint64_t>* bytes = nullptr;  // StatsWords::bytes
+  CombineCode code = CombineCode::plain;
+  // Of CombineCode::weighed:
+  const HandleHeader* header = nullptr;  // of the handle
+  bool by_source = false;                // rows of this rank are the caller's sums; where there is no handle
+  int late_tokens = 0;                   // tokens of in.weights, where it has late ones
 };
 
 // Weights of this rank's tokens that a kernel reads as float32 (weight_kernels.cuh).
@@ -245,20 +241,6 @@ struct WideParams {
   Weights weights;
   int count = 0;
   float* to = nullptr;
-};
-
-// Before a combine of an exchange with late_weights (late_weights_kernels.cuh).
-struct LateParams {
-  Plan plan;
-  PeerLinks links;
-  Weights weights;  // that this rank gives, of any dtype; none: the weights of the routing count
-  int num_tokens = 0;
-  bool is_extra = false;                       // DeviceState::extra_result has the number of the combine
-  bool by_source = false;                      // rows of this rank are the caller's sums; where there is no handle
-  const HandleHeader* header = nullptr;        // of the combine's handle
-  ArrivedRows arrived;                         // of the combine
-  HandleRow* rows = nullptr;                   // the same with late weights
-  DeviceWord<std::uint64_t>* bytes = nullptr;  // StatsWords::bytes
 };
 
 // Which number a combine has (I13).

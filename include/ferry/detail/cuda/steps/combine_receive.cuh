@@ -4,6 +4,7 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
+#include "ferry/detail/cuda/steps/weights/returned_weights.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"
@@ -42,8 +43,7 @@ __device__ inline void leave_out_masked(const WarpwiseTeam& g, const Plan& plan,
   g.sync();
 }
 
-// kIsKept: the results may be of a caller's handle.
-template <DeviceFabric F, bool kIsKept, class Ops>
+template <DeviceFabric F, CombineCode kCode, class Ops>
 class ResultReceiver {
  public:
   // It has no token until it begins. `scratch`: this warp's.
@@ -96,7 +96,7 @@ class ResultReceiver {
     __builtin_assume(__isGlobal(own));
     const RoutingEntry* entries = own + static_cast<std::ptrdiff_t>(token_) * p_.plan.shape.top_k;
     step().lookup.results(g_, p_.plan, entries, p_.in.by_last_k, scratch_.results, scratch_.named);
-    if constexpr (kIsKept) leave_out_masked(g_, p_.plan, scratch_.results);
+    if constexpr (kCode != CombineCode::plain) leave_out_masked(g_, p_.plan, scratch_.results);
   }
   // A warm-up waits for nothing, sums whatever is in the slots and stores no sum. It fills the instruction cache and
   // the TLB while results are in flight.
@@ -113,10 +113,16 @@ class ResultReceiver {
     RowStarts starts;             // a local: as a member it would defeat scalar replacement
     starts.group = &first_row;
     reduce_token(step(), starts, p_.in, out, token_, scratch_);
+    if constexpr (kCode == CombineCode::weighed)
+      if (!warms_up) sum_returned_weights();
     if (!warms_up) token_ += step_;
     return true;
   }
 
+  // I25: all results of the current token have come. One warp of the team sums.
+  __device__ void sum_returned_weights() const {
+    if (p_.out.weights != nullptr && g_.is_first_warp()) sum_returned(p_, scratch_.own, token_);
+  }
   // A team that spans whole blocks triggers PDL with its last token: all its warps wait for the same results.
   __device__ void let_next_kernel_launch() const {
     if (token_ + step_ >= p_.num_tokens && g_.size() >= kThreads && !p_.roles.triggers_late)

@@ -8,6 +8,8 @@
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/routing/peer_counts.cuh"
+#include "ferry/detail/cuda/steps/weights/late_weights.cuh"
+#include "ferry/detail/cuda/steps/weights/returned_weights.cuh"
 #include "ferry/detail/cuda/team/row_copies.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"
@@ -23,9 +25,9 @@ struct ArrivedToken {
   int slot = 0;
 };
 
-// kIsKept: the rows come from a caller's handle, so clamp the slot (I18). Without a handle skip the clamp: it would
-// wait for the load.
-template <bool kIsKept>
+// Kernels that may have a handle clamp the slot, which may come from a caller (I18). Without a handle skip the clamp:
+// it would wait for the load.
+template <CombineCode kCode>
 __device__ ArrivedToken load_arrived(const Plan& plan, const ArrivedRows& arrived, const TokenSequence& tokens,
                                      int position) {
   ArrivedToken token;
@@ -37,23 +39,24 @@ __device__ ArrivedToken load_arrived(const Plan& plan, const ArrivedRows& arrive
       static_cast<std::size_t>(token.at.token);
   if (lane < plan.shape.top_k) token.row = arrived.rows[index * static_cast<std::size_t>(plan.shape.top_k) + lane];
   token.slot = arrived.slots[index];
-  if constexpr (kIsKept) token.slot = min(token.slot, static_cast<int>(plan.map.results_per_token()) - 1);
+  if constexpr (kCode != CombineCode::plain)
+    token.slot = min(token.slot, static_cast<int>(plan.map.results_per_token()) - 1);
   // Checked last, so that no load depends on another. The rows of a token that did not come are of an older round.
   if (token.at.token >= static_cast<int>(arrived.starts.tokens[token.at.source])) token.row.row = kNoRow;
-  if constexpr (kIsKept)
+  if constexpr (kCode != CombineCode::plain)
     if (plan.is_masked(token.at.source)) token.row.row = kNoRow;  // I11: since the handle's dispatch
   return token;
 }
 
 // What a sender loads first. It is not double-buffered, so the epoch need not be known.
-template <bool kIsKept>
+template <CombineCode kCode>
 struct ArrivedStart {
   int most_tokens;  // the most tokens of a source
   ArrivedToken first;
   __device__ ArrivedStart(const CombineParams& p, int position)
       : most_tokens(static_cast<int>(p.arrived.starts.tokens[p.plan.shape.ranks])),
-        first(load_arrived<kIsKept>(p.plan, p.arrived, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, position)) {
-    if constexpr (kIsKept) most_tokens = max(0, min(most_tokens, p.plan.shape.max_tokens));
+        first(load_arrived<kCode>(p.plan, p.arrived, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, position)) {
+    if constexpr (kCode != CombineCode::plain) most_tokens = max(0, min(most_tokens, p.plan.shape.max_tokens));
   }
 };
 
@@ -68,8 +71,10 @@ __device__ inline void prefetch_rows_of(const SyncedTeam& g, const CombineArgs& 
 }
 
 // The sends of one team.
-template <DeviceFabric F, bool kIsKept, class Ops>
+template <DeviceFabric F, CombineCode kCode, class Ops>
 class ResultSender {
+  static constexpr bool kIsWeighed = kCode == CombineCode::weighed;
+
  public:
   // `rows` is of this warp, `bytes_sent` of the team.
   __device__ ResultSender(const CombineParams& p, F& fabric, const SyncedTeam& g, Epoch epoch, const Ops& ops,
@@ -81,19 +86,22 @@ class ResultSender {
         ops_(ops),
         rows_(rows),
         bytes_sent_(bytes_sent),
-        copies_(g.pipeline()) {}
+        copies_(g.pipeline()),
+        late_weights_(p) {}
 
   // Relies on I8 and I18, as cpu::send_results. `start` is of the first position of `block`. Calls `between` after
   // every position of the sequence.
   template <class Between>
-  __device__ void send(FixedShare block, const ArrivedStart<kIsKept>& start, int* slots, const Between& between) {
+  __device__ void send(FixedShare block, const ArrivedStart<kCode>& start, int* slots, const Between& between) {
     const TokenSequence tokens(p_.plan, start.most_tokens, p_.plan.rank + 1);
     WorkQueue share(g_, block, 2, tokens.length, p_.links.state->result_counter, slots);
     ArrivedToken next = start.first;
+    take_late_weight(next);
     int following = share.next(g_, share.index);
     for (int position = share.index; position < tokens.length;) {
       const ArrivedToken token = next;
-      next = load_arrived<kIsKept>(p_.plan, p_.arrived, tokens, following);
+      next = load_arrived<kCode>(p_.plan, p_.arrived, tokens, following);
+      take_late_weight(next);
       if (p_.roles.prefetches) prefetch_rows_of(g_, p_.in, next, p_.plan.shape.hidden);
       if (p_.plan.exact)
         send_each_row(token);
@@ -108,9 +116,15 @@ class ResultSender {
   }
 
  private:
+  // I24
+  __device__ void take_late_weight(ArrivedToken& token) const {
+    if constexpr (kIsWeighed)
+      token.row.weight = late_weights_.weight(token.at, static_cast<int>(threadIdx.x % 32), token.row.weight);
+  }
   __device__ void send_partial(const ArrivedToken& token) {
     const unsigned local = list_rows(token);
     if (local == 0) return;
+    if constexpr (kIsWeighed) return_weights(token, 1);
     if constexpr (Ops::kCopiesRows) {
       if (__popc(local) == 1 && rows_[0].weight == 1.0f) return copy_row(token.at, token.slot, rows_[0]);
       copies_.finish(epoch_);  // the sum needs their stages
@@ -120,7 +134,10 @@ class ResultSender {
     deliver(token.at, token.slot, made_at);
   }
   __device__ void send_each_row(const ArrivedToken& token) {
-    for (unsigned rest = __ballot_sync(kAllLanes, token.row.row != kNoRow); rest != 0; rest &= rest - 1) {
+    const unsigned local = __ballot_sync(kAllLanes, token.row.row != kNoRow);
+    if constexpr (kIsWeighed)
+      if (local != 0) return_weights(token, __popc(local));
+    for (unsigned rest = local; rest != 0; rest &= rest - 1) {
       const int k = __ffs(static_cast<int>(rest)) - 1;
       const SumRow row = p_.in.row(__shfl_sync(kAllLanes, token.row.row, k), 1.0f);
       if constexpr (Ops::kCopiesRows) {
@@ -131,6 +148,21 @@ class ResultSender {
       ops_.write_row(g_, row, p_.plan.shape.hidden, made_at);
       deliver(token.at, k, made_at);
     }
+  }
+  // I25: the first warp stores them. A barrier of the team, or of the warp that is the team, and the results' signals
+  // follow. `results`: of the token.
+  __device__ void return_weights(const ArrivedToken& token, int results) {
+    if (!p_.plan.map.returns_weights()) return;
+    if (g_.thread() < SyncedTeam::kWidth) {
+      const WeightReturner<typename F::Reach> returner(p_);
+      if (p_.plan.exact)
+        returner.return_each(token.at, token.row.row);
+      else
+        returner.return_together(token.at, token.slot, token.row.row);
+      if (g_.thread() == 0)
+        bytes_sent_.add(token.at.source, static_cast<std::uint64_t>(results) * p_.plan.map.returned_bytes());
+    }
+    fabric_.fence_puts(g_, token.at.source);
   }
   // Collects the rows, k ascending; every warp on its own. Returns the lanes that have a row.
   __device__ unsigned list_rows(const ArrivedToken& token) {
@@ -179,6 +211,10 @@ class ResultSender {
   SumRow* rows_;
   PeerCounter<typename F::Reach> bytes_sent_;
   std::conditional_t<Ops::kCopiesRows, ResultCopies, NoRowCopies> copies_;
+  struct NoWeights {
+    __device__ explicit NoWeights(const CombineParams&) {}
+  };
+  [[no_unique_address]] std::conditional_t<kIsWeighed, LateWeights, NoWeights> late_weights_;
 };
 
 }  // namespace ferry::cuda

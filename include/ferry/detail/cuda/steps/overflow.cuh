@@ -7,6 +7,7 @@
 
 #include "ferry/detail/cuda/steps/more_rows.cuh"
 #include "ferry/detail/cuda/steps/routing/local_entries.cuh"
+#include "ferry/detail/cuda/steps/weights/returned_weights.cuh"
 
 namespace ferry::cuda {
 
@@ -22,6 +23,21 @@ __device__ inline void forget_rows(const DispatchLeft& left, TokenAt at, HandleR
   if (!fits) rows[token * static_cast<std::size_t>(plan.shape.top_k) + static_cast<std::size_t>(k)].row = kNoRow;
 }
 
+// Says that no weights go home with a result (I25). A warp.
+template <RankReach Reach>
+__device__ void return_no_weights(const ZeroResultsParams& p, TokenAt at, int index) {
+  const HeapMap& map = p.plan.map;
+  if (!map.returns_weights()) return;
+  const ReturnedSlots<Reach> slots(p.plan, p.links);
+  if (threadIdx.x % 32 == 0) {
+    slots.of(at, index).of_k = 0;
+    fetch_add_relaxed(p.bytes[at.source], std::uint64_t{map.returned_bytes()});
+  }
+  slots.put(at, index);
+  if constexpr (Reach::kHasRemoteRanks)
+    if (!Reach(p.links).is_direct(at.source)) typename Reach::Puts(p.links).fence();
+}
+
 // A result of zeros at its source, in any format of results (I7). To a remote source it leaves from the send buffer
 // that the result would have (I15). A warp.
 template <RankReach Reach>
@@ -32,6 +48,7 @@ __device__ void send_zeros(const ZeroResultsParams& p, TokenAt at, int index, Ep
   const std::size_t word = map.result_arrived(at.token, index);
   const Reach reach(p.links);
   const bool is_direct = reach.is_direct(at.source);
+  return_no_weights<Reach>(p, at, index);
   std::byte* const made_at =
       is_direct ? reach.heap_of(at.source) + slot : p.links.own + map.send_buffer_of(slot, at.source);
   zero_bytes(warp, made_at, map.result_bytes());
