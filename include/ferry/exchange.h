@@ -317,9 +317,10 @@ class Exchange {
   void add_to_mask(const RankMask& mask);
 
   // Gives the memory of the slots back until `restore`, which takes as much again at the same addresses: captured CUDA
-  // graphs, handles and arrival_slots() stay good (docs/tuning.md says what stays allocated). Both are collective, over
-  // the ranks that are not masked, and return when all ranks have done so. Between the two every call but check() and
-  // the queries below is refused with Error(out_of_order), and no captured graph of the exchange may run on any rank.
+  // graphs, handles and arrival_slots() stay good (docs/release.md says what stays allocated). Both are collective,
+  // over the ranks that are not masked, and return when all ranks have done so. Between the two every call but check()
+  // and the queries below is refused with Error(out_of_order), and no captured graph of the exchange may run on any
+  // rank.
   //   rows      a combine that was still to come may follow `restore`. Rows in_place are lost
   //   stream    on GPUs release waits on the host for all work of the rank's GPU, restore for none. In a capture both
   //             throw Error(out_of_order)
