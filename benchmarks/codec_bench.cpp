@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cpu/formats/formats.h"
-#include "ferry/activation.h"
 #include "ferry/detail/formats/rounded.h"
+#include "ferry/rows/activation.h"
 
 namespace {
 

@@ -22,7 +22,7 @@ import sources
 NAMES_PAGES = ("docs/coming-from-max.md", "docs/coming-from-deepep.md", "docs/max-names.md")
 FOLDERS = ("benchmarks", "docs", "examples", "include", "python", "python-deepep", "src", "tests", "tool", "tools")
 DETAIL = "include/ferry/detail/"
-REFERENCES = ("docs/formats.md", "docs/glossary.md", "docs/max-names.md", "docs/protocol.md", "docs/tuning.md")
+REFERENCES = ("docs/formats.md", "docs/glossary.md", "docs/max-names.md", "docs/protocol.md")
 MOST_WORDS, MOST_WORDS_OF_PARAGRAPH = 1500, 120
 FENCE = re.compile(r"^(```|~~~)")
 SPAN = re.compile(r"`([^`\n]+)`")

@@ -101,7 +101,7 @@ class Pages(Case):
             self.assertLess(len(paragraph.split()), 180, paragraph[:80])
 
     def test_memory_of_many_ranks_and_what_to_do(self):
-        self.assert_says(section(page("docs/tuning.md"), "Memory of many ranks"), "64 ranks", "in all",
+        self.assert_says(section(page("docs/memory.md"), "Memory of many ranks"), "64 ranks", "in all",
                          "rounds of fewer tokens", "may overflow", "ferry info --model")
 
     def test_rows_say_which_kernels_of_others_read_them(self):

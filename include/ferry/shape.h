@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 
 namespace ferry {
 

@@ -7,10 +7,10 @@
 #include <span>
 #include <string_view>
 
-#include "ferry/input_row.h"
-#include "ferry/portable.h"
+#include "ferry/formats/input_row.h"
+#include "ferry/formats/portable.h"
+#include "ferry/formats/thread_group.h"
 #include "ferry/tensor.h"
-#include "ferry/thread_group.h"
 
 namespace ferry {
 

@@ -32,7 +32,7 @@ class Exchange:
             sums = exchange.combine(my_experts(arrivals))
 
     experts, top_k, max_tokens (most tokens that a rank dispatches) and hidden (columns, a multiple of 32) are those of
-    all ranks. The options are the fields of ferry::ExchangeOptions by the same names (include/ferry/exchange.h);
+    all ranks. The options are the fields of ferry::ExchangeOptions by the same names (include/ferry/options.h);
     deadlines are seconds, `mask` names ranks that take no part, `row_orders` is an iterable of names. `more_formats`
     has names, or dicts of format, tiled_scales, expert_alignment and dynamic_scales: a dispatch may take one of them.
     `allocate(name, shape, dtype)` makes the arrays that dispatch and combine return; None: numpy does, and on a GPU

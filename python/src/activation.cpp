@@ -1,6 +1,6 @@
 // SwiGLU on rows of dispatches, on the host or on a GPU: where they lie.
-#include <ferry/activation.h>
 #include <ferry/exchange.h>
+#include <ferry/rows/activation.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

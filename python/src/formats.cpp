@@ -1,5 +1,5 @@
 // Token formats: their numbers, and encoding and decoding of whole arrays.
-#include <ferry/host_rows.h>
+#include <ferry/rows/host_rows.h>
 #include <ferry/token_format.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

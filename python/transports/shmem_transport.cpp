@@ -1,5 +1,5 @@
 // Ranks over OpenSHMEM, for the Python module.
-#include <ferry/shmem_world.h>
+#include <ferry/worlds/shmem_world.h>
 
 #include <cstdio>
 #include <cstdlib>

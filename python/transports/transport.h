@@ -3,7 +3,7 @@
 // types and exceptions pass between them.
 #pragma once
 
-#include <ferry/process_world.h>
+#include <ferry/worlds/process_world.h>
 
 #include <chrono>
 #include <cstddef>

@@ -12,7 +12,7 @@
 #include "exchange/agreement/together.h"
 #include "exchange/log/reach_log.h"
 #include "exchange/sizes/sizes.h"
-#include "ferry/process_world.h"
+#include "ferry/worlds/process_world.h"
 #include "net/bootstrap_address.h"
 #include "net/bootstrap_world.h"
 #include "net/host/host_id.h"

@@ -1,4 +1,4 @@
-#include "ferry/host_rows.h"
+#include "ferry/rows/host_rows.h"
 
 #include <fmt/core.h>
 

@@ -2,7 +2,7 @@
 // caller's (ProcessPlace::all_gather).
 #pragma once
 
-#include "ferry/processes.h"
+#include "ferry/worlds/processes.h"
 #include "net/joining.h"
 
 namespace ferry::net {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "ferry/process_world.h"
+#include "ferry/worlds/process_world.h"
 #include "net/bootstrap.h"
 
 namespace ferry::net {

@@ -1,5 +1,5 @@
 // ShmemJob and its worlds: ranks as processes under OpenSHMEM's launcher.
-#include "ferry/shmem_world.h"
+#include "ferry/worlds/shmem_world.h"
 
 #include <fmt/core.h>
 

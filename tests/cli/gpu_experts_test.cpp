@@ -5,7 +5,7 @@
 #include <numeric>
 #include <set>
 
-#include "ferry/activation.h"
+#include "ferry/rows/activation.h"
 #include "support/layer_arrays.h"
 #include "support/matrix_unit.h"
 #include "tool/layer/check/layer_check.h"

@@ -1,7 +1,7 @@
 // A thread group must offer the largest value over neighbouring threads.
 // expected-error: constraints not satisfied
 // expected-error: g.template max_over<1>(value)
-#include "ferry/thread_group.h"
+#include "ferry/formats/thread_group.h"
 
 struct Pair {
   static constexpr int kWidth = 2;

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "ferry/ferry.h"
-#include "ferry/shmem_world.h"
+#include "ferry/worlds/shmem_world.h"
 
 namespace {
 

@@ -152,7 +152,7 @@ TEST_F(GpuAllExchanges, LeaveTheMultiprocessorsThatAreReserved) {
     ScenarioSettings settings;
     settings.shape = {1, 8, 4, 2000, 1024};
     settings.options = conformance::options_for("fp8_block128");
-    settings.options.reserve_sms = reserved;
+    settings.options.gpu.reserve_sms = reserved;
     const Scenario scenario = conformance::make_scenario(settings);
     AllRanks all(scenario, {0});
     cudaGraph_t graph = nullptr;
@@ -174,7 +174,7 @@ TEST_F(GpuAllExchanges, LeaveTheMultiprocessorsThatAreReserved) {
     all.check();
   }
   ExchangeOptions options;
-  options.reserve_sms = multiprocessors - 2;
+  options.gpu.reserve_sms = multiprocessors - 2;
   const int devices[] = {0};
   const auto worlds = make_cuda_worlds(devices);
   EXPECT_THROW(Exchange(*worlds[0], {1, 8, 4, 20, 1024}, options), Error);

@@ -1,6 +1,6 @@
 // A rank of a job, by an installed Ferry: built to see that all it needs is found.
 #include <ferry/ferry.h>
-#include <ferry/shmem_world.h>
+#include <ferry/worlds/shmem_world.h>
 
 #include <cstdio>
 #include <exception>

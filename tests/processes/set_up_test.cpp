@@ -8,7 +8,7 @@
 #include "conformance/rounds/rank_round.h"
 #include "cpu/fabric/shared_heap.h"
 #include "ferry/error.h"
-#include "ferry/process_world.h"
+#include "ferry/worlds/process_world.h"
 #include "support/bootstrap_ranks.h"
 
 namespace ferry::test {

@@ -9,7 +9,7 @@
 
 #include "conformance/rounds/rank_round.h"
 #include "conformance/suite.h"
-#include "ferry/process_world.h"
+#include "ferry/worlds/process_world.h"
 #include "net/bootstrap.h"
 #include "support/processes/lost_process.h"
 #include "support/processes/process_suite.h"

@@ -9,7 +9,7 @@
 #include "exchange/sizes/sizes.h"
 #include "ferry/detail/protocol/contracts/handle.h"
 #include "ferry/detail/protocol/contracts/short_handle.h"
-#include "ferry/host_rows.h"
+#include "ferry/rows/host_rows.h"
 #include "support/fake_world.h"
 #include "support/kept_handle.h"
 

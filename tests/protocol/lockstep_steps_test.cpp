@@ -97,7 +97,7 @@ void run_steps(const S& step, const Arrived& arrived, Outcome& outcome, TokenScr
   const RowsOut out = outcome.out();
   write_row_metadata(step.plan, step.group, step.ops, FixedShare{0, 1}, arrived.starts, out);
   step.group.sync();
-  lay_out_rows(step, FixedShare{0, 1}, arrived.starts, out, NoLog{}, scratch);
+  lay_out_rows<false>(step, FixedShare{0, 1}, RowPlaces{arrived.starts}, out, NoLog{}, scratch);
   CombineOut sums;
   sums.tokens = outcome.sums.data();
   sums.token_bytes = kHidden * 2;

@@ -1,7 +1,7 @@
 // Two processes of OpenSHMEM: after one gave up on bytes of the other, none go between them, so none are taken for
 // others.
 #include <ferry/error.h>
-#include <ferry/shmem_world.h>
+#include <ferry/worlds/shmem_world.h>
 
 #include <cstddef>
 #include <cstdio>

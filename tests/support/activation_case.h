@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ferry/activation.h"
+#include "ferry/rows/activation.h"
 #include "support/codec_rows.h"
 
 namespace ferry::test {

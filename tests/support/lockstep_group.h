@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "ferry/thread_group.h"
+#include "ferry/formats/thread_group.h"
 
 namespace ferry::test {
 

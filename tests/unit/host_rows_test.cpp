@@ -1,6 +1,6 @@
 // decode_row and HostRows: the values of a row are those of its token, encoded and decoded alone, in every format and
 // layout.
-#include "ferry/host_rows.h"
+#include "ferry/rows/host_rows.h"
 
 #include <gmock/gmock.h>
 

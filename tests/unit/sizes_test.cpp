@@ -68,7 +68,7 @@ TEST(Sizes, RefusesOptionsThatDoNotFit) {
   expect_refused("allreduce_world_size", [](ExchangeOptions& o) { o.allreduce_world_size = 0; });
   expect_refused("allreduce_world_size", [](ExchangeOptions& o) { o.allreduce_world_size = 2; });
   expect_refused("concurrent", [](ExchangeOptions& o) { o.concurrent = 0; });
-  expect_refused("reserve_sms", [](ExchangeOptions& o) { o.reserve_sms = -1; });
+  expect_refused("reserve_sms", [](ExchangeOptions& o) { o.gpu.reserve_sms = -1; });
   for (const int copies : {0, 1, 3, 8})
     expect_refused("message_copies", [=](ExchangeOptions& o) { o.message_copies = copies; });
   expect_refused("4294836216 slots", [](ExchangeOptions& o) { o.message_copies = 4; }, {127, 127, 1, 8454402, 32});

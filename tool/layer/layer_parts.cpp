@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <span>
 
-#include "ferry/process_world.h"
+#include "ferry/worlds/process_world.h"
 
 namespace ferry::app {
 namespace {

@@ -2,7 +2,7 @@
 // CPU's in their last bits. So a few codes and scales differ, by one step. Gates below -87.3 give 0 (docs/formats.md).
 #pragma once
 
-#include "ferry/activation.h"
+#include "ferry/rows/activation.h"
 
 namespace ferry {
 

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "ferry/process_world.h"
-#include "ferry/processes.h"
 #include "ferry/world.h"
+#include "ferry/worlds/process_world.h"
+#include "ferry/worlds/processes.h"
 
 namespace ferry {
 

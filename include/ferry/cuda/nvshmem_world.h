@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <memory>
 
-#include "ferry/process_world.h"
-#include "ferry/processes.h"
 #include "ferry/world.h"
+#include "ferry/worlds/process_world.h"
+#include "ferry/worlds/processes.h"
 
 namespace ferry {
 

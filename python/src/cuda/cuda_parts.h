@@ -1,9 +1,9 @@
 // What needs CUDA. A build without it has the same functions, which say so (no_cuda.cpp).
 #pragma once
 
-#include <ferry/activation.h>
 #include <ferry/exchange.h>
-#include <ferry/process_world.h>
+#include <ferry/rows/activation.h>
+#include <ferry/worlds/process_world.h>
 #include <nanobind/nanobind.h>
 
 #include <chrono>

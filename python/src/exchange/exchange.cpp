@@ -1,6 +1,6 @@
 #include "python/src/exchange/exchange.h"
 
-#include <ferry/host_rows.h>
+#include <ferry/rows/host_rows.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>

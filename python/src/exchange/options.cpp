@@ -111,7 +111,9 @@ void add_options(nb::module_& module) {
   add_plain(bound, "message_copies", &ExchangeOptions::message_copies);
   add_plain(bound, "concurrent", &ExchangeOptions::concurrent);
   add_plain(bound, "workers", &ExchangeOptions::workers);
-  add_plain(bound, "reserve_sms", &ExchangeOptions::reserve_sms);
+  bound.def_prop_rw(
+      "reserve_sms", [](const PyOptions& self) { return self.options.gpu.reserve_sms; },
+      [](PyOptions& self, int value) { self.options.gpu.reserve_sms = value; });
   add_plain(bound, "short_handles", &ExchangeOptions::short_handles);
   add_deadline(bound, "deadline", &ExchangeOptions::deadline);
   add_deadline(bound, "set_up_deadline", &ExchangeOptions::set_up_deadline);

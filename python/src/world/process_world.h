@@ -1,7 +1,7 @@
 // Worlds whose ranks are processes, of any device.
 #pragma once
 
-#include <ferry/process_world.h>
+#include <ferry/worlds/process_world.h>
 #include <nanobind/nanobind.h>
 
 #include <chrono>

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "conformance/target/target.h"
-#include "ferry/process_world.h"
+#include "ferry/worlds/process_world.h"
 
 namespace ferry::conformance {
 

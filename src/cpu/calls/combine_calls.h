@@ -126,15 +126,15 @@ class CombineCalls {
   RoutedStep<F> routed_step(const HostGroup& group, const Ticket& ticket) const {
     return {rank_.plan(), rank_.fabric(), group, ticket.routing, ticket.result};
   }
-  RowPlaces found_places(const Ticket& ticket) const { return found_.places(rank_.plan(), rank_.fabric(), ticket); }
+  OrderedPlaces found_places(const Ticket& ticket) const { return found_.places(rank_.plan(), rank_.fabric(), ticket); }
 
-  RowPlaces returned_places(const Ticket& ticket) const { return places_of(ticket, *returned_, returned_->room()); }
+  OrderedPlaces returned_places(const Ticket& ticket) const { return places_of(ticket, *returned_, returned_->room()); }
 
   HostGroup sending_group(const RowStarts& starts) const {
     return rank_.sending_group_for(rows_that_came(rank_.plan(), starts) * rank_.plan().map.result_bytes());
   }
   template <ReceiveStep S>
-  void send_all_back(const S& sending, const RowPlaces& places, const CombineArgs& args) {
+  void send_all_back(const S& sending, const OrderedPlaces& places, const CombineArgs& args) {
     const int ranks = rank_.plan().shape.ranks;
     if (!places.room.holds_all()) zeros_.resize(static_cast<std::size_t>(rank_.plan().shape.hidden) * sizeof(float));
     rank_.on_workers([&](FixedShare share) {

@@ -15,6 +15,7 @@
 #include "cpu/rows/kept_call.h"
 #include "cpu/rows/lay_out.h"
 #include "cpu/rows/more_rows.h"
+#include "cpu/rows/row_metadata.h"
 #include "cpu/rows/scaled_messages.h"
 #include "cpu/steps/lookup/serial_lookup.h"
 #include "cpu/steps/route.h"
@@ -43,8 +44,8 @@ template <CpuFabric F>
 KeptStep<F> kept_step(const CpuRank<F>& rank, const KeptCall& call, const HostGroup& group, Epoch number) {
   return {call.plan(), rank.fabric(), group, 0, number, call.lookup()};
 }
-inline RowPlaces places_of(const Ticket& ticket, const KeptCall& call, const RowRoom& room = {}) {
-  return {ticket.rows.order, call.starts(), call.source_rows(), room};
+inline OrderedPlaces places_of(const Ticket& ticket, const KeptCall& call, const RowRoom& room = {}) {
+  return {{call.starts(), call.source_rows(), room}, ticket.rows.order};
 }
 
 template <CpuFabric F>
@@ -133,7 +134,7 @@ class DispatchCalls {
       receive_replay(ticket, out);
     else
       receive_routed(ticket, out);
-    const RowPlaces places =
+    const OrderedPlaces places =
         ticket.handle != nullptr ? places_of(ticket, *replayed_, room_of(out)) : found_places(ticket);
     add_statistics(rank_.plan(), places.starts, waited_ns_, out);
     const std::uint32_t dropped = dropped_rows(rank_.plan(), places);
@@ -151,7 +152,7 @@ class DispatchCalls {
   RoutedStep<F> routed_step(const HostGroup& group, const Ticket& ticket) const {
     return {rank_.plan(), rank_.fabric(), group, ticket.routing, ticket.message};
   }
-  RowPlaces found_places(const Ticket& ticket) const { return found_.places(rank_.plan(), rank_.fabric(), ticket); }
+  OrderedPlaces found_places(const Ticket& ticket) const { return found_.places(rank_.plan(), rank_.fabric(), ticket); }
 
   // Of a dispatch that is refused.
   void drain(const Ticket& ticket) {
@@ -227,7 +228,7 @@ class DispatchCalls {
 
   // From messages to rows. The look-up of `from` knows the routing: from the tables, or from a handle.
   template <ReceiveStep S>
-  void lay_out(const S& from, const Ticket& ticket, const RowPlaces& places, const RowsOut& out) {
+  void lay_out(const S& from, const Ticket& ticket, const OrderedPlaces& places, const RowsOut& out) {
     const auto receiving = with_ops(from, HostOps{{out.global_scales, global_scale_at()}});
     write_metadata(receiving, places, out);
     write_more_rows(receiving, places, out);
@@ -244,7 +245,7 @@ class DispatchCalls {
 
   // Outputs that the caller asked for. No rank waits for them.
   template <ReceiveStep S>
-  void write_more_rows(const S& receiving, const RowPlaces& places, const RowsOut& out) {
+  void write_more_rows(const S& receiving, const OrderedPlaces& places, const RowsOut& out) {
     write_counts(receiving.plan, places.starts, out);
     if (wants_padding(out))
       rank_.on_workers([&](FixedShare share) {
@@ -262,7 +263,7 @@ class DispatchCalls {
 
   // The first message of each source, and lines of -1.
   template <ReceiveStep S>
-  void number_messages(const S& receiving, const RowPlaces& places, const RowsOut& out) {
+  void number_messages(const S& receiving, const OrderedPlaces& places, const RowsOut& out) {
     rank_.on_workers([&](FixedShare share) {
       count_messages(receiving, share, places.starts, rank_.scratch(share), first_message_.data());
       return true;
@@ -280,7 +281,7 @@ class DispatchCalls {
     await_replay(ticket);
     const HostGroup group = group_for(rows_that_came(rank_.plan(), call.starts()) * out.row_bytes);
     const auto receiving = kept_step(rank_, call, group, ticket.message);
-    const RowPlaces places = places_of(ticket, call, room_of(out));
+    const OrderedPlaces places = places_of(ticket, call, room_of(out));
     const int copy = late_copy(Operation::dispatch, ticket.message);
     if (has_late_weights(ticket))
       lay_out(with_late_weights(receiving, copy), ticket, places, out);

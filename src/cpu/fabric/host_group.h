@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "ferry/thread_group.h"
+#include "ferry/formats/thread_group.h"
 
 namespace ferry::cpu {
 

@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "cpu/rows/lay_out.h"
+#include "cpu/rows/ordered_places.h"
 #include "cpu/steps/routing/token_lists.h"
 #include "cpu/steps/row_starts.h"
+#include "exchange/calls/call_order.h"
 
 namespace ferry::cpu {
 
@@ -35,8 +36,8 @@ class FoundRows {
   }
 
   template <Fabric F>
-  RowPlaces places(const Plan& plan, const F& fabric, const Ticket& ticket) const {
-    RowPlaces places{ticket.rows.order, starts_, {}, room_};
+  OrderedPlaces places(const Plan& plan, const F& fabric, const Ticket& ticket) const {
+    OrderedPlaces places{{starts_, {}, room_}, ticket.rows.order};
     if (ticket.rows.order == RowOrder::by_source)
       places.by_source = {source_offsets_.data(),
                           reinterpret_cast<const std::uint64_t*>(fabric.local(plan.map.token_list(ticket.routing, 0))),

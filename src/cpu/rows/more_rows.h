@@ -10,7 +10,7 @@
 namespace ferry::cpu {
 
 // Rows that came, and for which there was no room.
-inline std::uint32_t dropped_rows(const Plan& plan, const RowPlaces& places) {
+inline std::uint32_t dropped_rows(const Plan& plan, const OrderedPlaces& places) {
   if (places.room.holds_all()) return 0;
   const FittingRows fitting(plan, places.room, places.starts, places.by_source);
   if (places.order == RowOrder::by_source)
@@ -80,7 +80,7 @@ void zero_rows_past_last(const S& step, FixedShare share, std::uint32_t rows, co
 }
 
 template <ReceiveStep S>
-void write_padding(const S& step, FixedShare share, const RowPlaces& places, const RowsOut& out) {
+void write_padding(const S& step, FixedShare share, const OrderedPlaces& places, const RowsOut& out) {
   switch (places.order) {
     case RowOrder::by_expert:
     case RowOrder::in_place:
@@ -125,7 +125,7 @@ void count_messages(const S& step, FixedShare share, const RowStarts& starts, To
 }
 
 // A line of `messages`.
-inline void describe_message(const Plan& plan, TokenAt at, std::uint32_t number, const RowPlaces& places,
+inline void describe_message(const Plan& plan, TokenAt at, std::uint32_t number, const OrderedPlaces& places,
                              const LocalRows& found, const RowsOut& out) {
   if (out.messages == nullptr || number >= out.message_capacity) return;
   std::int32_t* line = out.messages + std::size_t{number} * (2 + static_cast<std::size_t>(plan.shape.top_k));
@@ -142,7 +142,7 @@ inline void describe_message(const Plan& plan, TokenAt at, std::uint32_t number,
 // Writes `messages`, row_weights and row_sources for one worker's sources. The lines of `messages` hold -1 before.
 // `first`: the first message of each source.
 template <ReceiveStep S>
-void write_row_facts(const S& step, FixedShare share, const RowPlaces& places, const std::uint32_t* first,
+void write_row_facts(const S& step, FixedShare share, const OrderedPlaces& places, const std::uint32_t* first,
                      const RowsOut& out, TokenScratch& scratch) {
   for (int source = share.index; source < step.plan.shape.ranks; source += share.count) {
     std::uint32_t number = first[source];

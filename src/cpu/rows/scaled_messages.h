@@ -1,5 +1,5 @@
-// Messages of tokens that have a global scale each (ExchangeOptions::dynamic_scales): 1 / g lies behind the scales, at
-// result_layout's place.
+// What makes a CPU rank's messages, and messages of tokens that have a global scale each
+// (ExchangeOptions::dynamic_scales): 1 / g lies behind the scales, at result_layout's place.
 #pragma once
 
 #include <cstddef>
@@ -41,15 +41,14 @@ struct GivenScaledRows {
   }
 };
 
-// As with_message_maker. `inverse_at`: 0 where tokens have no scales of their own.
+// Calls use(maker) with what makes the messages of these tokens: they come encoded, or `format` encodes them.
+// `inverse_at`: 0 where tokens have no scales of their own.
 template <TokenFormat Fmt, class Use>
 void with_maker_of(const DispatchArgs& in, const Fmt& format, std::size_t inverse_at, const Use& use) {
-  if (inverse_at == 0)
-    with_message_maker(in, format, use);
-  else if (in.is_encoded())
-    use(GivenScaledRows{inverse_at});
+  if (in.is_encoded())
+    inverse_at == 0 ? use(GivenRows{}) : use(GivenScaledRows{inverse_at});
   else
-    use(ScalingEncoder<Fmt>{format, inverse_at});
+    inverse_at == 0 ? use(Encoder<Fmt>{format}) : use(ScalingEncoder<Fmt>{format, inverse_at});
 }
 
 }  // namespace ferry::cpu

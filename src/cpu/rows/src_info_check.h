@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cpu/rows/lay_out.h"
+#include "cpu/rows/ordered_places.h"
 #include "exchange/calls/call_order.h"
 #include "exchange/checks/validate.h"
 #include "ferry/detail/protocol/step.h"
@@ -12,7 +12,7 @@ namespace ferry::cpu {
 
 template <ReceiveStep S>
 void check_src_info(const CheckContext& context, const Ticket& ticket, const std::int32_t* src_info, const S& step,
-                    const RowPlaces& places) {
+                    const OrderedPlaces& places) {
   const RowStarts& starts = places.starts;
   const TokenRange shared = ticket.shared;
   for (int token = shared.begin; token < shared.end; ++token)

@@ -1,7 +1,7 @@
 // Worlds of one process per GPU: which GPU this process has.
 #pragma once
 
-#include "ferry/processes.h"
+#include "ferry/worlds/processes.h"
 
 namespace ferry::cuda {
 

@@ -93,7 +93,7 @@ void require_valid(const Shape& shape, const ExchangeOptions& o) {
   if (o.message_copies != 2 && o.message_copies != 4)
     refuse(fmt::format("message_copies is {}; it must be 2 or 4", o.message_copies));
   if (o.concurrent < 1) refuse(fmt::format("concurrent is {}; it must be at least 1", o.concurrent));
-  if (o.reserve_sms < 0) refuse(fmt::format("reserve_sms is {}; it must be 0 or more", o.reserve_sms));
+  if (o.gpu.reserve_sms < 0) refuse(fmt::format("reserve_sms is {}; it must be 0 or more", o.gpu.reserve_sms));
   if (o.workers < 1 || o.workers > 1024) refuse(fmt::format("workers is {}; it must be 1 to 1024", o.workers));
   if (o.deadline.count() < 1 || o.deadline > kMaxDeadline)
     refuse(fmt::format("deadline is {} ms; it must be 1 to {}", o.deadline.count(), kMaxDeadline.count()));

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ferry/process_world.h"
+#include "ferry/worlds/process_world.h"
 
 namespace ferry {
 

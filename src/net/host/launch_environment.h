@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "ferry/processes.h"
+#include "ferry/worlds/processes.h"
 
 namespace ferry::net {
 

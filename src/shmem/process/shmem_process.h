@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "ferry/shmem_world.h"
+#include "ferry/worlds/shmem_world.h"
 #include "shmem/process/shmem_api.h"
 #include "shmem/process/shmem_arena.h"
 

@@ -8,7 +8,7 @@
 
 #include "device_copy.h"
 #include "ferry/cuda/decode_rows.h"
-#include "ferry/host_rows.h"
+#include "ferry/rows/host_rows.h"
 
 namespace ferry::test {
 

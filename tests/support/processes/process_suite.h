@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "conformance/suite.h"
-#include "ferry/processes.h"
+#include "ferry/worlds/processes.h"
 #include "net/bootstrap.h"
 
 namespace ferry::test {

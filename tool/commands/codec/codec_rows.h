@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "ferry/host_rows.h"
+#include "ferry/rows/host_rows.h"
 #include "tool/io/memory.h"
 #include "tool/io/npy.h"
 

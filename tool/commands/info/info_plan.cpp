@@ -194,7 +194,7 @@ std::string worst_case_text(const Shape& shape, const ExchangeOptions& options, 
                         (shape.max_tokens + kModestTokens - 1) / kModestTokens, kModestTokens,
                         human_bytes(planned_memory(fewer, options, backend).most()), human_bytes(memory.most()));
   }
-  return text + wrapped("Less memory: " + less + " (docs/tuning.md, Memory of many ranks).");
+  return text + wrapped("Less memory: " + less + " (docs/memory.md).");
 }
 
 Json report_of(const InfoArguments& asked, const Shape& shape, const Backend& backend, const PlannedMemory& memory) {

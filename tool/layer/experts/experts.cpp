@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "ferry/activation.h"
+#include "ferry/rows/activation.h"
 
 namespace ferry::app {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ferry/error.h"
-#include "ferry/processes.h"
+#include "ferry/worlds/processes.h"
 #include "net/host/launch_environment.h"
 #include "tool/text/output.h"
 #include "tool/text/progress.h"

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "ferry/process_world.h"
+#include "ferry/worlds/process_world.h"
 
 namespace ferry::app {
 

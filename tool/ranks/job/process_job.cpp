@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 
 #include "ferry/error.h"
-#include "ferry/process_world.h"
+#include "ferry/worlds/process_world.h"
 
 namespace ferry::app {
 namespace {

@@ -1,7 +1,7 @@
 // The tool's processes as ranks of an OpenSHMEM job.
 #include "tool/ranks/shmem/shmem_job.h"
 
-#include "ferry/shmem_world.h"
+#include "ferry/worlds/shmem_world.h"
 #include "net/host/launch_environment.h"
 
 namespace ferry::app {

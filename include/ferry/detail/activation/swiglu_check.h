@@ -1,8 +1,8 @@
 // What a swiglu call refuses, and what is left of its arguments once they are checked.
 #pragma once
 
-#include "ferry/activation.h"
 #include "ferry/detail/layout/scale_layout.h"
+#include "ferry/rows/activation.h"
 
 namespace ferry::activation {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "ferry/portable.h"
-#include "ferry/thread_group.h"
+#include "ferry/formats/portable.h"
+#include "ferry/formats/thread_group.h"
 
 namespace ferry {
 

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 
 #if defined(__CUDACC__)
 #include <cuda/atomic>

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 
 namespace ferry::codec {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 #if defined(__CUDACC__)
 #include "ferry/detail/formats/ptx_numbers.cuh"
 #endif

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "ferry/detail/formats/rounded.h"
-#include "ferry/input_row.h"
+#include "ferry/formats/input_row.h"
 
 namespace ferry {
 

@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "ferry/detail/formats/rounded.h"
-#include "ferry/input_row.h"
+#include "ferry/formats/input_row.h"
 
 namespace ferry::codec {
 

@@ -15,7 +15,7 @@
 
 #include "ferry/detail/base/order.h"
 #include "ferry/error.h"
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 #include "ferry/shape.h"
 
 namespace ferry {

@@ -7,7 +7,7 @@
 
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/layout/handle_header.h"
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 
 namespace ferry {
 

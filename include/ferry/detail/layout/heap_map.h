@@ -11,7 +11,7 @@
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/layout/routing.h"
 #include "ferry/detail/layout/token_list.h"
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 #include "ferry/shape.h"
 
 namespace ferry {

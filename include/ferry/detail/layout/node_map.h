@@ -7,7 +7,7 @@
 #include <string>
 
 #include "ferry/error.h"
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 
 namespace ferry {
 

@@ -12,7 +12,7 @@
 
 #include "ferry/detail/layout/call_word.h"
 #include "ferry/error.h"
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 
 namespace ferry {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 #include "ferry/token_format.h"
 
 namespace ferry {

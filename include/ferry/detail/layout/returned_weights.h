@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 #include "ferry/shape.h"
 
 namespace ferry {

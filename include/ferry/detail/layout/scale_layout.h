@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ferry/thread_group.h"
+#include "ferry/formats/thread_group.h"
 #include "ferry/token_format.h"
 
 namespace ferry {

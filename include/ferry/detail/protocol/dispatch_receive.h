@@ -1,11 +1,12 @@
 // Dispatch, the last step: from messages to the rows of the experts. All backends run this text.
 //
-//   lay_out_shared_rows, lay_out_rows   each token as its message comes; CPU ranks call for_each_arrival themselves
+//   lay_out_shared_rows, lay_out_rows   each token as its message comes
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "ferry/detail/protocol/contracts/row_places.h"
 #include "ferry/detail/protocol/step.h"
 
 namespace ferry {
@@ -78,12 +79,24 @@ FERRY_HD bool for_each_arrival(const S& step, FixedShare share, const RowStarts&
   return true;
 }
 
-// Reads each message once, and writes it to each of its rows.
-template <ReceiveStep S, ArrivalLog<typename S::Lookup, typename S::Group> Log>
-FERRY_HD bool lay_out_rows(const S& step, FixedShare share, const RowStarts& starts, const RowsOut& out, const Log& log,
+// Leaves only the rows for which there is room. The threads that share `found` do it once.
+template <ReceiveStep S>
+FERRY_HD void keep_fitting(const S& step, const RowPlaces& places, LocalRows& found) {
+  const auto& unit = step.lookup.sync_unit(step.group);
+  unit.sync();
+  if (unit.thread() == 0) places.room.keep_fitting(step.plan, places.starts, found);
+  unit.sync();
+}
+
+// Reads each message once, and writes it to each of its rows. `kMayOverflow`: the outputs may not have room for all
+// rows. Then, too, all messages are awaited (I1), and the log keeps all rows.
+template <bool kMayOverflow, ReceiveStep S, ArrivalLog<typename S::Lookup, typename S::Group> Log>
+FERRY_HD bool lay_out_rows(const S& step, FixedShare share, const RowPlaces& places, const RowsOut& out, const Log& log,
                            TokenScratch& scratch) {
-  return for_each_arrival(step, share, starts, log, scratch,
-                          [&](TokenAt at, const LocalRows& to) { write_rows(step, at, starts, out, to); });
+  return for_each_arrival(step, share, places.starts, log, scratch, [&](TokenAt at, LocalRows& to) {
+    if constexpr (kMayOverflow) keep_fitting(step, places, to);
+    if (!kMayOverflow || to.count != 0) write_rows(step, at, places.starts, out, to);
+  });
 }
 
 }  // namespace ferry

@@ -1,6 +1,7 @@
 // MessageMaker: what a message is made of. An Encoder encodes the caller's row in a format; GivenRows copies a row that
 // the caller encoded. A message is the payload of the row and then its scales, side by side. Each backend has makers of
-// tokens with a scale each besides: cpu/rows/scaled_messages.h, cuda/team/scaled_messages.cuh.
+// tokens with a scale each besides: cpu/rows/scaled_messages.h, where CPU ranks choose one of the four, and
+// cuda/team/scaled_messages.cuh. On GPUs each maker has a kernel of its own, and the host chooses the kernel.
 #pragma once
 
 #include <concepts>
@@ -58,15 +59,5 @@ struct GivenRows {
         to[i * scales.bytes + byte] = from[i * scales.scale_stride + byte];
   }
 };
-
-// Calls use(maker) with what makes the messages of these tokens: they come encoded, or `format` encodes them. On GPUs
-// each maker has a kernel of its own, and the host chooses the kernel by the same question.
-template <TokenFormat Fmt, class Use>
-void with_message_maker(const DispatchArgs& in, const Fmt& format, const Use& use) {
-  if (in.is_encoded())
-    use(GivenRows{});
-  else
-    use(Encoder<Fmt>{format});
-}
 
 }  // namespace ferry

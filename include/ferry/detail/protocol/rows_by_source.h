@@ -2,31 +2,12 @@
 // rows are one group, from row 0 on.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
-#include "ferry/detail/layout/token_list.h"
 #include "ferry/detail/protocol/dispatch_receive.h"
 
 namespace ferry {
-
-// I23: the row of a token, from the token lists of all sources: rows of the sources before + tokens of its own source
-// before it that come here. Every row number of by_source comes from here.
-struct SourceRows {
-  const std::uint32_t* offsets = nullptr;  // [ranks + 1]: source_offsets
-  const std::uint64_t* lists = nullptr;    // [ranks, words]
-  std::size_t words = 0;                   // of a list
-
-  FERRY_HD std::uint32_t row_of(TokenAt at) const {
-    return offsets[at.source] + tokens_before(word(at), at.token % kTokensOfListWord);
-  }
-  FERRY_HD bool has(TokenAt at) const { return comes(word(at), at.token % kTokensOfListWord); }
-
- private:
-  FERRY_HD std::uint64_t word(TokenAt at) const {
-    return lists[static_cast<std::size_t>(at.source) * words + 1 +
-                 static_cast<std::size_t>(at.token / kTokensOfListWord)];
-  }
-};
 
 // A row's local expert of entry k, or -1.
 FERRY_HD inline void put_row_id(const RowsOut& out, std::size_t index, int id) {
@@ -97,11 +78,12 @@ FERRY_HD void write_row_of_token(const S& step, TokenAt at, std::uint32_t row, c
 }
 
 // As lay_out_rows.
-template <ReceiveStep S, ArrivalLog<typename S::Lookup, typename S::Group> Log>
-FERRY_HD bool lay_out_by_source(const S& step, FixedShare share, const RowStarts& starts, const SourceRows& rows,
-                                const RowsOut& out, const Log& log, TokenScratch& scratch) {
-  return for_each_arrival(step, share, starts, log, scratch, [&](TokenAt at, LocalRows& found) {
-    write_row_of_token(step, at, rows.row_of(at), starts, out, found);
+template <bool kMayOverflow, ReceiveStep S, ArrivalLog<typename S::Lookup, typename S::Group> Log>
+FERRY_HD bool lay_out_by_source(const S& step, FixedShare share, const RowPlaces& places, const RowsOut& out,
+                                const Log& log, TokenScratch& scratch) {
+  return for_each_arrival(step, share, places.starts, log, scratch, [&](TokenAt at, LocalRows& found) {
+    const std::uint32_t row = places.by_source.row_of(at);
+    if (!kMayOverflow || places.room.has(row)) write_row_of_token(step, at, row, places.starts, out, found);
   });
 }
 

@@ -31,11 +31,13 @@ FERRY_HD void name_slot(const S& step, TokenAt at, const RowsOut& out, const Loc
 }
 
 // As lay_out_rows.
-template <ReceiveStep S, ArrivalLog<typename S::Lookup, typename S::Group> Log>
-FERRY_HD bool lay_out_in_place(const S& step, FixedShare share, const RowStarts& starts, const RowsOut& out,
+template <bool kMayOverflow, ReceiveStep S, ArrivalLog<typename S::Lookup, typename S::Group> Log>
+FERRY_HD bool lay_out_in_place(const S& step, FixedShare share, const RowPlaces& places, const RowsOut& out,
                                const Log& log, TokenScratch& scratch) {
-  return for_each_arrival(step, share, starts, log, scratch,
-                          [&](TokenAt at, const LocalRows& to) { name_slot(step, at, out, to); });
+  return for_each_arrival(step, share, places.starts, log, scratch, [&](TokenAt at, LocalRows& to) {
+    if constexpr (kMayOverflow) keep_fitting(step, places, to);
+    if (!kMayOverflow || to.count != 0) name_slot(step, at, out, to);
+  });
 }
 
 }  // namespace ferry

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "ferry/detail/protocol/contracts/args.h"
+#include "ferry/detail/protocol/contracts/row_places.h"
 #include "ferry/detail/protocol/contracts/token_lookup.h"
-#include "ferry/detail/protocol/row_room.h"
 #include "ferry/detail/protocol/rows_by_source.h"
 
 namespace ferry::cpu {

@@ -3,7 +3,7 @@
 #include "cuda/exchange/order/stream_order.h"
 #include "exchange/checks/handle_check.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
-#include "ferry/detail/protocol/row_room.h"
+#include "ferry/detail/protocol/contracts/row_places.h"
 
 namespace ferry::cuda {
 

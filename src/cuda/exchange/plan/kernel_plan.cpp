@@ -28,7 +28,7 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
       table_parts_(plan.shape.top_k, plan.map.has_remote_ranks()),
       routing_words_(cuda::routing_words(plan)),
       multiprocessors_(device_attribute(cudaDevAttrMultiProcessorCount, device.index)),
-      reserved_multiprocessors_(options.reserve_sms),
+      reserved_multiprocessors_(options.gpu.reserve_sms),
       exchanges_(options.concurrent * device.ranks),
       local_fraction_(static_cast<double>(plan.shape.experts) / shape.experts),
       may_copy_results_(kernels.combine.copies_rows &&
@@ -75,8 +75,8 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
       refuse(ErrorKind::invalid_argument, rank,
              "concurrent is {}, {} of the ranks share device {}, and reserve_sms is {}: of its {} multiprocessors a "
              "kernel would have {} blocks, and needs {} or more",
-             options.concurrent, device.ranks, device.index, options.reserve_sms, multiprocessors_, most_blocks(kernel),
-             kLeastBlocks);
+             options.concurrent, device.ranks, device.index, options.gpu.reserve_sms, multiprocessors_,
+             most_blocks(kernel), kLeastBlocks);
   log_loaded(device.index, rank);
   const RowLayout layout = row_layout(shape, options, rank);
   if (scales_.blocks_per_multiprocessor != 0)

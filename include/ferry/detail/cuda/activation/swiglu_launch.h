@@ -6,11 +6,11 @@
 
 #include <cstddef>
 
-#include "ferry/activation.h"
 #include "ferry/detail/activation/swiglu_check.h"
 #include "ferry/detail/activation/swiglu_math.h"
 #include "ferry/detail/base/divider.h"
 #include "ferry/detail/cuda/activation/rows_grid.h"
+#include "ferry/rows/activation.h"
 
 namespace ferry {
 struct CudaLaunch;  // ferry/cuda/activation.h

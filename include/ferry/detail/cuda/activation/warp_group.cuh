@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ferry/thread_group.h"
+#include "ferry/formats/thread_group.h"
 
 namespace ferry::cuda {
 

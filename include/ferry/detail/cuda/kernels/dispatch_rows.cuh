@@ -13,10 +13,10 @@
 #include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"
 #include "ferry/detail/protocol/await_routing.h"
+#include "ferry/detail/protocol/contracts/row_places.h"
 #include "ferry/detail/protocol/dispatch_receive.h"
 #include "ferry/detail/protocol/padded_rows.h"
 #include "ferry/detail/protocol/row_metadata.h"
-#include "ferry/detail/protocol/row_room.h"
 #include "ferry/detail/protocol/rows_by_source.h"
 #include "ferry/detail/protocol/rows_in_place.h"
 
@@ -59,13 +59,6 @@ __device__ inline FixedShare without_tokens(const DispatchParams& p, const RowSt
   return {receivers.count - 1 - receivers.index,
           busy > receivers.count - max(1, receivers.count / 4) ? receivers.count : receivers.count - busy};
 }
-
-// Where the rows of a dispatch lie.
-struct RowPlaces {
-  RowStarts starts;
-  SourceRows by_source;  // only of that order
-  RowRoom room{};        // of kernels for rows that may have none
-};
 
 // Metadata follows only from the counts, so it is written before the first token, while messages are in flight.
 template <RowOrder kOrder, DeviceFabric F>
@@ -115,49 +108,18 @@ __device__ void write_fitting_metadata(const DispatchBlock& b, const F& fabric, 
     b.p.out.row_offsets[i] = places.starts.group[i];
 }
 
-// A team's rows, as far as there is room for them. All messages are awaited (I1), and all rows kept for combine.
-template <RowOrder kOrder, ReceiveStep S>
-__device__ bool lay_out_fitting(const S& step, FixedShare teams, const RowPlaces& places, const DispatchParams& p,
-                                TokenScratch& scratch) {
-  const RowStarts& starts = places.starts;
-  const auto keep_fitting = [&](LocalRows& found) {
-    const auto unit = step.lookup.sync_unit(step.group);
-    unit.sync();
-    if (unit.thread() == 0) places.room.keep_fitting(step.plan, starts, found);
-    unit.sync();
-    return found.count != 0;
-  };
-  if constexpr (kOrder == RowOrder::by_source) {
-    const SourceRowLog log{p.arrived, places.by_source};
-    return for_each_arrival(step, teams, starts, log, scratch, [&](TokenAt at, LocalRows& found) {
-      const std::uint32_t row = places.by_source.row_of(at);
-      if (places.room.has(row)) write_row_of_token(step, at, row, starts, p.out, found);
-    });
-  } else if constexpr (kOrder == RowOrder::in_place) {
-    return for_each_arrival(step, teams, starts, RowLog{p.arrived}, scratch, [&](TokenAt at, LocalRows& to) {
-      if (keep_fitting(to)) name_slot(step, at, p.out, to);
-    });
-  } else {
-    return lay_out_shared_rows(step, p.in.shared(), teams, starts, p.out, scratch) &&
-           for_each_arrival(step, teams, starts, RowLog{p.arrived}, scratch, [&](TokenAt at, LocalRows& to) {
-             if (keep_fitting(to)) write_rows(step, at, starts, p.out, to);
-           });
-  }
-}
-
 // A team's rows.
-template <RowOrder kOrder, ReceiveStep S>
+template <RowOrder kOrder, bool kMayOverflow, ReceiveStep S>
 __device__ bool lay_out_team(const S& step, FixedShare teams, const RowPlaces& places, const DispatchParams& p,
                              TokenScratch& scratch) {
-  const RowStarts& starts = places.starts;
   if constexpr (kOrder == RowOrder::by_source)
-    return lay_out_by_source(step, teams, starts, places.by_source, p.out, SourceRowLog{p.arrived, places.by_source},
-                             scratch);
+    return lay_out_by_source<kMayOverflow>(step, teams, places, p.out, SourceRowLog{p.arrived, places.by_source},
+                                           scratch);
   else if constexpr (kOrder == RowOrder::in_place)
-    return lay_out_in_place(step, teams, starts, p.out, RowLog{p.arrived}, scratch);
+    return lay_out_in_place<kMayOverflow>(step, teams, places, p.out, RowLog{p.arrived}, scratch);
   else
-    return lay_out_shared_rows(step, p.in.shared(), teams, starts, p.out, scratch) &&
-           lay_out_rows(step, teams, starts, p.out, RowLog{p.arrived}, scratch);
+    return lay_out_shared_rows(step, p.in.shared(), teams, places.starts, p.out, scratch) &&
+           lay_out_rows<kMayOverflow>(step, teams, places, p.out, RowLog{p.arrived}, scratch);
 }
 
 template <RowOrder kOrder>
@@ -180,7 +142,7 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
   begin_step(p.step_times, KernelStep::wait, b.all);
   const RowStartsToFill found = row_starts_at(p.plan, reinterpret_cast<std::uint32_t*>(b.memory));
-  RowPlaces places{found, {}};
+  RowPlaces places{found};
   const RowStarts& starts = places.starts;
   const FixedShare block = b.among_receivers();
   const WarpwiseTeam team(p.roles.receive_team_threads, block.index);
@@ -204,12 +166,7 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   }
   TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
   const Step<F, WarpwiseTeam, LookupOf<kOrder>, OpsOf<kOrder>> step{p.plan, fabric, team, b.epoch, b.epoch};
-  const auto lay_out = [&] {
-    if constexpr (kMayOverflow)
-      return lay_out_fitting<kOrder>(step, teams, places, p, scratch);
-    else
-      return lay_out_team<kOrder>(step, teams, places, p, scratch);
-  };
+  const auto lay_out = [&] { return lay_out_team<kOrder, kMayOverflow>(step, teams, places, p, scratch); };
   const bool ok = teams.index >= teams.count || lay_out();  // or a team without tokens (teams_serving_all_ranks)
   // Counts prove only that they have arrived. One block awaits `routed` of every source for all blocks: it proves that
   // the round has begun everywhere (I1, I8). It is one of the last blocks, which have the fewest tokens.

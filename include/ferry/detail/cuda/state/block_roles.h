@@ -2,7 +2,7 @@
 // threads work on one token. Plain values that compare. src/cuda/policy chooses them.
 #pragma once
 
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 
 namespace ferry::cuda {
 

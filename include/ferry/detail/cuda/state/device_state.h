@@ -131,7 +131,8 @@ struct HookBytes {
   alignas(16) std::byte bytes[kMost] = {};
 };
 
-// What a fabric needs, by value in a kernel's parameter.
+// What a fabric needs, by value in a kernel's parameter. Rank, size and mask are those of the plan: what waits and
+// signals has links and no plan. ExchangeState sets them from the plan, and the mask of both in one statement.
 struct PeerLinks {
   int rank = 0;
   int size = 0;

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "ferry/detail/base/order.h"
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 #include "ferry/shape.h"
 
 namespace ferry::cuda {

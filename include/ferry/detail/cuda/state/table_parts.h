@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "ferry/detail/layout/heap_map.h"
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 
 namespace ferry::cuda {
 

@@ -9,8 +9,8 @@
 #include "ferry/detail/cuda/steps/row_starts.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/protocol/contracts/row_ops.h"
+#include "ferry/detail/protocol/contracts/row_places.h"
 #include "ferry/detail/protocol/padded_rows.h"
-#include "ferry/detail/protocol/row_room.h"
 #include "ferry/detail/protocol/row_scales.h"
 #include "ferry/detail/protocol/rows_by_source.h"
 

@@ -9,7 +9,7 @@
 
 #include "ferry/detail/cuda/state/block_roles.h"
 #include "ferry/detail/cuda/team/ptx.cuh"
-#include "ferry/thread_group.h"
+#include "ferry/formats/thread_group.h"
 
 namespace ferry::cuda {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "ferry/detail/formats/row_sum.h"
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 #include "ferry/shape.h"
 #include "ferry/tensor.h"
 

@@ -26,7 +26,7 @@
 #include "ferry/detail/layout/abort_word.h"
 #include "ferry/detail/protocol/contracts/hooks.h"
 #include "ferry/error.h"
-#include "ferry/thread_group.h"
+#include "ferry/formats/thread_group.h"
 
 namespace ferry {
 

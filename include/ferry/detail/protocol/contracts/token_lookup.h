@@ -19,8 +19,8 @@
 #include "ferry/detail/formats/row_sum.h"
 #include "ferry/detail/layout/routing.h"
 #include "ferry/detail/protocol/contracts/round.h"
+#include "ferry/formats/thread_group.h"
 #include "ferry/shape.h"
-#include "ferry/thread_group.h"
 
 namespace ferry {
 

@@ -3,8 +3,8 @@
 
 #include <concepts>
 
-#include "ferry/portable.h"
-#include "ferry/thread_group.h"
+#include "ferry/formats/portable.h"
+#include "ferry/formats/thread_group.h"
 
 namespace ferry {
 

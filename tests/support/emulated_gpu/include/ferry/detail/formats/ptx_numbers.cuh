@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "ferry/input_row.h"
+#include "ferry/formats/input_row.h"
 
 namespace ferry::ptx {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 #include "ferry/tensor.h"
 
 namespace ferry {

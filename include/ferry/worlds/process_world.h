@@ -1,8 +1,8 @@
 // ProcessWorld: a world whose ranks are processes, of one host or of many.
 #pragma once
 
-#include "ferry/processes.h"
 #include "ferry/world.h"
+#include "ferry/worlds/processes.h"
 
 namespace ferry {
 

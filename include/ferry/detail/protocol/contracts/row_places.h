@@ -1,14 +1,36 @@
-// Which rows of a dispatch its outputs have room for (Overflow). The others are not written, and their results are
-// zeros.
+// RowPlaces: where the rows of a dispatch lie, and for which of them its outputs have room.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include "ferry/detail/layout/token_list.h"
 #include "ferry/detail/protocol/contracts/round.h"
 #include "ferry/detail/protocol/contracts/token_lookup.h"
 
 namespace ferry {
 
+// by_source. I23: the row of a token, from the token lists of all sources: rows of the sources before + tokens of its
+// own source before it that come here. Every row number of by_source comes from here.
+struct SourceRows {
+  const std::uint32_t* offsets = nullptr;  // [ranks + 1]: source_offsets
+  const std::uint64_t* lists = nullptr;    // [ranks, words]
+  std::size_t words = 0;                   // of a list
+
+  FERRY_HD std::uint32_t row_of(TokenAt at) const {
+    return offsets[at.source] + tokens_before(word(at), at.token % kTokensOfListWord);
+  }
+  FERRY_HD bool has(TokenAt at) const { return comes(word(at), at.token % kTokensOfListWord); }
+
+ private:
+  FERRY_HD std::uint64_t word(TokenAt at) const {
+    return lists[static_cast<std::size_t>(at.source) * words + 1 +
+                 static_cast<std::size_t>(at.token / kTokensOfListWord)];
+  }
+};
+
+// Which rows of a dispatch its outputs have room for (Overflow). The others are not written, and their results are
+// zeros.
 struct RowRoom {
   static constexpr std::uint32_t kAll = UINT32_MAX;
   std::uint32_t rows = kAll;      // in all
@@ -42,6 +64,13 @@ struct RowRoom {
     to.group[group] = first;
   }
   FERRY_HD static constexpr std::uint32_t lesser(std::uint32_t a, std::uint32_t b) { return a < b ? a : b; }
+};
+
+// What a step that lays rows out knows of them before the first message comes.
+struct RowPlaces {
+  RowStarts starts;
+  SourceRows by_source{};  // only of that order
+  RowRoom room{};
 };
 
 // The room of a dispatch's outputs.

@@ -4,7 +4,7 @@
 #include <concepts>
 #include <cstdint>
 
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 
 namespace ferry {
 

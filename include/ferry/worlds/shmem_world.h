@@ -16,7 +16,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "ferry/process_world.h"
+#include "ferry/worlds/process_world.h"
 
 namespace ferry {
 
