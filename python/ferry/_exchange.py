@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterable, NoReturn, Sequence
 
 from . import _ferry, _frameworks
-from ._arguments import function, names_in, several, text, whole_number
+from ._arguments import flag, function, names_in, several, text, whole_number
 from ._arrays import Allocate, Array, counted, empty
 from ._arrivals import Arrivals, Handle
 from ._errors import InvalidArgument, OutOfOrder
@@ -328,7 +328,7 @@ class Exchange:
                   extra: str | Iterable[str], leave_handle: bool, zero_padding: bool, call: Call) -> Any:
         """Arrivals of _arrivals_type."""
         extra = names_in("extra", extra)
-        if leave_handle:
+        if leave_handle is not False and flag("leave_handle", leave_handle):
             extra = (*extra, "handle")
         if outputs is None and row_capacity is None:
             require_outputs(self._formats, inputs, extra, zero_padding)

@@ -21,7 +21,7 @@ def spec_of(name: str, shape: Shape, dtype: str, alignment: int) -> Spec:
 @functools.lru_cache(maxsize=256)
 def strides_of(shape: Shape) -> Shape:
     """Of a contiguous array, in elements. An extent of 0 counts as 1, as in torch."""
-    strides = (1,)
+    strides: Shape = (1,)
     for extent in shape[:0:-1]:
         strides = (strides[0] * max(extent, 1), *strides)
     return strides[:len(shape)]

@@ -36,10 +36,13 @@ def to_fill(name: str, value: Any, device: torch.device) -> Any:
 
 
 def _require_plain(name: str, value: Any, device: torch.device) -> None:
-    if type(value) in PLAIN and value.device == device and value.layout is torch.strided:
+    if type(value) in PLAIN and value.device == device and value.layout is torch.strided and not value.is_nested:
         return
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} is {type(value)}; it must be a torch.Tensor on {device}")
+    if value.is_nested:
+        raise TypeError(f"{name} is a nested tensor; it must be a plain strided tensor: give to_padded_tensor(0), or "
+                        "torch.cat(unbind())")
     if type(value) not in PLAIN or value.layout != torch.strided:
         raise TypeError(f"{name} is a {type(value).__name__} of layout {value.layout}; it must be a plain strided "
                         "tensor: of a DTensor give to_local()")
