@@ -18,6 +18,7 @@ call. `path` says whose call it is:
 import argparse
 import json
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import ferry
 import ferry.torch
@@ -176,7 +177,17 @@ def main():
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
     parser.add_argument("--path", action="append", choices=PATHS, help="any number; all if there is none")
     parser.add_argument("--cuda-bench", metavar="PROGRAM", help="build/cuda/benchmarks/cuda_bench")
+    parser.add_argument("--own-thread", action="store_true",
+                        help="measure on a thread that is not the main one: CPU ranks hand calls of that to another")
     given = parser.parse_args()
+    if given.own_thread:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(measure, given).result()
+    else:
+        measure(given)
+
+
+def measure(given):
     torch.set_num_threads(1)
     ranks = Ranks(given.device)
     shape = {"hidden": given.hidden, "top_k": given.top_k, "experts": given.experts}

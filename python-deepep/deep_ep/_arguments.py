@@ -22,6 +22,8 @@ def require_tensor(name: str, value: Any, shape: str) -> None:
     """Raises TypeError for what is no tensor, and ValueError for other axes than those of `shape`, as "[tokens, K]"."""
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} is {told(value)}; it must be a tensor {shape}")
+    if value.is_nested:
+        raise TypeError(f"{name} is a nested tensor; it must be a plain tensor {shape}")
     if value.dim() != shape.count(",") + 1:
         raise ValueError(f"{name} has shape {list(value.shape)}; it must be {shape}")
 
@@ -42,6 +44,8 @@ def require_bf16(name: str, value: torch.Tensor) -> None:
 
 def require_at_least(least: int, **given: int) -> None:
     for name, value in given.items():
+        if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+            raise TypeError(f"{name} is {value!r}; it must be a whole number")
         if value < least:
             raise ValueError(f"{name} is {value}; it must be {least} or more")
 

@@ -51,6 +51,7 @@ class Routing:
         self.tokens = tokens  # of this rank
         self.rows = rows  # that x of a combine has at least
         self.hidden = hidden  # of the dispatch
+        self.half: Any = None  # of a dispatch with a hook: what the hook does, which writes `data`
 
 
 class NormalHandle(LazyTuple):

@@ -24,6 +24,15 @@ class Half:
         self._read = read  # by the kernels of the second half
         self._error: BaseException | None = None  # of the second half
 
+    def require_done(self, handle: str) -> None:
+        """Raises where the second half has not written what it is to write: its memory may hold what was there before."""
+        if self._error is not None:
+            raise ValueError(f"{handle} is of a dispatch whose hook raised, so it routes nothing: {self._error}"
+                             ) from self._error
+        if self._wait is not None:
+            raise ValueError(f"{handle} is of a dispatch whose hook was not called; call it first: it writes the rows and "
+                             "the handle")
+
     @property
     def is_refused(self) -> bool:
         """Whether its hook has said that all ranks refused it: then nothing is half done."""
@@ -135,7 +144,7 @@ class LowLatency:
             self._noting(lambda: exchange.dispatch_async(**given))
             half = Half(lambda stream: self._noting(lambda: exchange.dispatch_wait(outputs, stream=stream)),
                         tuple(outputs.values()))
-            self._halves[id(exchange), "dispatch"] = half
+            routing.half = self._halves[id(exchange), "dispatch"] = half
         else:
             self._noting(lambda: exchange.dispatch(**given, outputs=outputs))
         return padded.x, padded.counts, handle, half
@@ -143,6 +152,8 @@ class LowLatency:
     def combine(self, call: Call, x: torch.Tensor, topk_weights: torch.Tensor, handle: Any, out: torch.Tensor | None,
                 waited_ns: torch.Tensor | None, halved: bool) -> tuple[torch.Tensor, Half | None]:
         routing: Routing = routing_of(handle, LowLatencyHandle)
+        if routing.half is not None:
+            routing.half.require_done("handle")
         require_tensor("x", x, "[local experts, rows, hidden]")
         require_bf16("x", x)
         require_tensor("topk_weights", topk_weights, "[tokens, K]")

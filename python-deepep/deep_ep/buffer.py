@@ -218,6 +218,7 @@ class Buffer:
         valid after hook().
         """
         refuse_unknown("low_latency_dispatch", more)
+        require_at_least(1, num_max_dispatch_tokens_per_rank=num_max_dispatch_tokens_per_rank, num_experts=num_experts)
         if use_ue8m0 and not (use_fp8 and round_scale):
             raise ValueError("use_ue8m0 is given; it needs use_fp8 and round_scale")
         if async_finish and return_recv_hook:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -63,9 +64,6 @@ def test_what_is_no_tensor_is_named() -> None:
              lambda: buffer.dispatch(X, **{**layout, "is_token_in_rank": layout["is_token_in_rank"].int()})),
             (ValueError, r"is_token_in_rank .*; it must be torch.bool \[tokens, 1\]",
              lambda: buffer.dispatch(X, **{**layout, "is_token_in_rank": torch.ones((3, 2), dtype=torch.bool)})),
-            (ValueError, "num_experts is 0; it must be 1 or more", lambda: layout_of(buffer, IDS, 0)),
-            (ValueError, "num_worst_tokens is -1; ", lambda: buffer.dispatch(X, **given, num_worst_tokens=-1)),
-            (ValueError, "expert_alignment is 0; ", lambda: buffer.dispatch(X, **given, expert_alignment=0)),
             (TypeError, "previous_event is 5; .*EventOverlap", lambda: buffer.dispatch(X, **given, previous_event=5)),
             (ValueError, r"x has strides \[1, 3\]", lambda: buffer.dispatch(torch.ones((64, 3)).t(), **given)),
             (TypeError, "bias is 3; ", lambda: buffer.combine(rows, handle, bias=3)),  # type: ignore[arg-type]
@@ -86,6 +84,33 @@ def test_what_is_no_tensor_is_named() -> None:
             (TypeError, "handle is None", lambda: buffer.get_next_low_latency_combine_buffer(None)),
         ])
         assert torch.equal(buffer.combine(rows, handle)[0], X)  # the buffer goes on
+
+    alone(body)
+
+
+def test_numbers_that_are_none_and_nested_tensors_are_named() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is a prototype
+        nested = torch.nested.nested_tensor([X.float()])  # type: ignore[no-untyped-call]
+
+    def body(buffer: deep_ep.Buffer) -> None:
+        given: dict[str, Any] = {"topk_idx": IDS, **layout_of(buffer, IDS, 4)}
+        refused([
+            (ValueError, "num_experts is 0; it must be 1 or more", lambda: layout_of(buffer, IDS, 0)),
+            (ValueError, "num_worst_tokens is -1; ", lambda: buffer.dispatch(X, **given, num_worst_tokens=-1)),
+            (TypeError, "num_worst_tokens is 1.5; it must be a whole number",
+             lambda: buffer.dispatch(X, **given, num_worst_tokens=1.5)),  # type: ignore[arg-type]
+            (TypeError, "num_worst_tokens is True", lambda: buffer.dispatch(X, **given, num_worst_tokens=True)),
+            (TypeError, "expert_alignment is 'a'",
+             lambda: buffer.dispatch(X, **given, expert_alignment="a")),  # type: ignore[arg-type]
+            (ValueError, "expert_alignment is 0; ", lambda: buffer.dispatch(X, **given, expert_alignment=0)),
+            (ValueError, "num_max_dispatch_tokens_per_rank is 0; ", lambda: buffer.low_latency_dispatch(X, IDS, 0, 4)),
+            (TypeError, "num_max_dispatch_tokens_per_rank is 1.5; ",
+             lambda: buffer.low_latency_dispatch(X, IDS, 1.5, 4)),  # type: ignore[arg-type]
+            (ValueError, "num_experts is 0; ", lambda: buffer.low_latency_dispatch(X, IDS, 4, 0)),
+            (TypeError, "x is a nested tensor", lambda: buffer.dispatch(nested, **given)),
+            (TypeError, "topk_idx is a nested tensor", lambda: buffer.low_latency_dispatch(X, nested, 4, 4)),
+        ])
 
     alone(body)
 

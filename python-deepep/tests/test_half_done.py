@@ -157,3 +157,34 @@ def test_all_ranks_refuse_a_dispatch_where_one_has_too_many_tokens(mode: str) ->
             assert dispatch(2 + rank) == [5]
 
     on_threads(2, body)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_handle_that_its_hook_has_not_written_is_refused(raises: bool) -> None:
+    """Its memory may hold an older handle, which would route the rows elsewhere without a word."""
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.Buffer(group)
+
+        def whole() -> torch.Tensor:
+            rows, _, handle, _, _ = buffer.low_latency_dispatch(X, IDS, 4, 2, use_fp8=False)
+            return buffer.low_latency_combine(rows, IDS, WEIGHTS, handle)[0]
+
+        sums = whole()
+        if raises and rank == 1:  # with more tokens than a rank may have
+            with pytest.raises(ferry.InvalidArgument, match="All ranks refuse"):
+                buffer.low_latency_dispatch(torch.cat([X, X]), torch.cat([IDS, IDS]), 4, 2, use_fp8=False)
+        else:
+            rows, _, handle, _, hook = buffer.low_latency_dispatch(X, IDS, 4, 2, use_fp8=False, return_recv_hook=True)
+            with pytest.raises(ValueError, match="handle is of a dispatch whose hook was not called; call it first"):
+                buffer.low_latency_combine(rows, IDS, WEIGHTS, handle)
+            if raises:
+                with pytest.raises(ferry.InvalidArgument, match="All ranks refuse"):
+                    hook()
+                with pytest.raises(ValueError, match="handle is of a dispatch whose hook raised.*All ranks refuse"):
+                    buffer.low_latency_combine(rows, IDS, WEIGHTS, handle)
+            else:
+                hook()
+                assert torch.equal(buffer.low_latency_combine(rows, IDS, WEIGHTS, handle)[0], sums)
+        assert torch.equal(whole(), sums)  # the buffer goes on
+
+    on_threads(2, body)

@@ -68,4 +68,6 @@ def several(name: str, value: Any, must_be: str) -> tuple[Any, ...]:
 
 def names_in(argument: str, given: str | Iterable[str]) -> tuple[str, ...]:
     """The names of an argument that takes one or several."""
+    if type(given) is tuple:  # as it mostly is
+        return given
     return (given,) if isinstance(given, str) else several(argument, given, "a name, or several")

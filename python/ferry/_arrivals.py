@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -180,6 +180,10 @@ class Arrivals:
 
     def _host(self, array: Array) -> np.ndarray[Any, Any]:
         return on_host(array, self._stream)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Arrivals cannot be pickled or copied: they belong to an exchange of this process; take what you "
+                        "need from their arrays, and their handle")
 
     def __repr__(self) -> str:
         offsets = self.source_offsets if self.row_order == "by_source" else self.row_offsets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterable, NoReturn, Sequence
 
 from . import _ferry, _frameworks
-from ._arguments import function, names_in, several, text, whole_number
+from ._arguments import flag, function, names_in, several, text, whole_number
 from ._arrays import Allocate, Array, counted, empty
 from ._arrivals import Arrivals, Handle
 from ._errors import InvalidArgument, OutOfOrder
@@ -14,7 +14,7 @@ from ._hooks import Epilogue
 from ._inputs import (Begin, Call, Inputs, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces,
                       require_outputs, sums_to_fill, to_fill, without)
 from ._layout import options_of, shape_of
-from ._outputs import Formats
+from ._outputs import Formats, Spec, spec_of
 from ._transports import close_at_end
 from ._world import World
 from .formats import Format, format_named
@@ -130,10 +130,9 @@ class Exchange:
         """
         self._number(stream, like)
         wanted = frozenset(names_in("extra", extra))
-        outputs = {name: self._empty(name, shape, dtype, alignment) for name, shape, dtype, alignment in
-                   self._formats.specs(row_capacity, row_order, expert_stride, wanted, self._formats.number(format),
-                                       self._begun[0])}
-        for name in wanted & {"cumulative_counts", "waited_ns"}:
+        outputs = self._empty(self._formats.specs(row_capacity, row_order, expert_stride, wanted,
+                                                  self._formats.number(format), self._begun[0]))
+        for name in wanted and wanted & {"cumulative_counts", "waited_ns"}:
             if self._on_cpu:
                 outputs[name][...] = 0
             else:
@@ -304,12 +303,12 @@ class Exchange:
     def __repr__(self) -> str:
         return "<ferry.Exchange, closed>" if self.closed else f"<ferry.Exchange, rank {self.rank}, {self.shape!r}>"
 
-    def _empty(self, name: str, shape: Sequence[int], dtype: str, alignment: int) -> Array:
+    def _empty(self, specs: Sequence[Spec]) -> dict[str, Array]:
         if self._allocate is not None:
-            return self._allocate(name, tuple(shape), dtype)
+            return {name: self._allocate(name, shape, dtype) for name, shape, dtype, *_ in specs}
         if not self._on_cpu:
-            return _frameworks.empty(self._framework, shape, dtype, self._device)
-        return empty(shape, dtype, alignment)
+            return {name: _frameworks.empty(self._framework, shape, dtype, self._device) for name, shape, dtype, *_ in specs}
+        return {name: empty(shape, dtype, alignment) for name, shape, dtype, alignment, _ in specs}
 
     def _number(self, stream: Any, array: Array) -> int:
         """The stream of a call that is given this array. CPUs have none."""
@@ -328,8 +327,8 @@ class Exchange:
     def _dispatch(self, inputs: Inputs, outputs: dict[str, Array] | None, row_capacity: int | None,
                   extra: str | Iterable[str], leave_handle: bool, zero_padding: bool, call: Call) -> Any:
         """Arrivals of _arrivals_type."""
-        extra = extra if type(extra) is tuple else names_in("extra", extra)
-        if leave_handle:
+        extra = names_in("extra", extra)
+        if leave_handle is not False and flag("leave_handle", leave_handle):
             extra = (*extra, "handle")
         if outputs is None and row_capacity is None:
             require_outputs(self._formats, inputs, extra, zero_padding)
@@ -395,6 +394,6 @@ class Exchange:
     def _make_sums(self, sums: dict[str, Any], dtype: Any, unreduced: bool, sources: Reduces) -> None:
         """Puts a new array into what a combine fills, unless an epilogue takes the sums."""
         if "epilogue" not in sums:
-            sums["tokens"] = self._empty("sums", *new_sums(self.shape, dtype, unreduced, sources), 16)
+            sums["tokens"] = self._empty((spec_of("sums", *new_sums(self.shape, dtype, unreduced, sources), 16),))["sums"]
         elif unreduced or dtype is not None:
             raise InvalidArgument("unreduced or dtype is given; an epilogue gets sums, and as float32: leave it out")

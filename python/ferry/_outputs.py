@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Sequence, Tuple
 
 from . import _ferry
@@ -9,7 +10,21 @@ from ._arguments import int32, text, whole_number
 from ._errors import InvalidArgument
 from .formats import Format
 
-Spec = Tuple[str, Tuple[int, ...], str, int]  #: name, shape, dtype, alignment
+Shape = Tuple[int, ...]
+Spec = Tuple[str, Shape, str, int, Shape]  #: name, shape, dtype, alignment, strides
+
+
+def spec_of(name: str, shape: Shape, dtype: str, alignment: int) -> Spec:
+    return name, shape, dtype, alignment, strides_of(shape)
+
+
+@functools.lru_cache(maxsize=256)
+def strides_of(shape: Shape) -> Shape:
+    """Of a contiguous array, in elements. An extent of 0 counts as 1, as in torch."""
+    strides: Shape = (1,)
+    for extent in shape[:0:-1]:
+        strides = (strides[0] * max(extent, 1), *strides)
+    return strides[:len(shape)]
 
 
 def number_of(argument: str, asked: Any, names: Sequence[str]) -> int:
@@ -57,8 +72,10 @@ class Formats:
             if not self._short_handles or "handle" not in wanted:
                 return exact
             handle = (self.layouts[format].short_handle_bytes(tokens, row_capacity),)
-            return [(name, handle if name == "handle" else shape, dtype, alignment)
-                    for name, shape, dtype, alignment in exact]
+            return [spec_of("handle", handle, "u8", spec[3]) if spec[0] == "handle" else spec for spec in exact]
+        asked = (row_capacity, row_order, expert_stride, wanted, format)
+        if type(row_capacity) is type(expert_stride) is int and type(row_order) is str and asked in self._specs:
+            return self._specs[asked]
         row_order, expert_stride = text("row_order", row_order), whole_number("expert_stride", expert_stride, 64)
         if row_capacity is not None:
             row_capacity = whole_number("row_capacity", row_capacity, 64)
@@ -76,7 +93,7 @@ class Formats:
                                   f"{', '.join(spec.name for spec in specs if spec.name not in usual)}")
         if len(self._specs) > 15:  # rows as many as came differ from call to call
             self._specs.clear()
-        found = [(spec.name, tuple(spec.shape), spec.dtype, spec.alignment) for spec in specs
+        found = [spec_of(spec.name, tuple(spec.shape), spec.dtype, spec.alignment) for spec in specs
                  if spec.name in usual | wanted]
         self._specs[asked] = found
         return found

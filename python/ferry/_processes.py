@@ -10,6 +10,7 @@ from ._errors import InvalidArgument
 
 #: Gathers bytes of all processes, as many of each: theirs in rank order, one by one or in one piece.
 AllGather = Callable[[bytes], Union[bytes, Sequence[bytes]]]
+_BYTES = (bytes, bytearray, memoryview)
 
 
 def place(*, address: str = "", rank: int = -1, size: int = 0, local_rank: int = -1,
@@ -44,10 +45,11 @@ def in_one_piece(all_gather: AllGather) -> Callable[[bytes], bytes]:
 
     def gather(mine: bytes) -> bytes:
         gathered = all_gather(mine)
-        if isinstance(gathered, (bytes, bytearray, memoryview)):
+        if isinstance(gathered, _BYTES):
             return bytes(gathered)
         require("what all_gather returned", gathered, hasattr(gathered, "__iter__"), "the bytes of all ranks")
-        parts = [bytes(part) for part in gathered]
+        parts = [bytes(require(f"what all_gather gave for rank {rank}", part, isinstance(part, _BYTES), "bytes"))
+                 for rank, part in enumerate(gathered)]
         for rank, part in enumerate(parts):
             if len(part) != len(mine):
                 raise InvalidArgument(f"all_gather gave {len(part)} bytes for rank {rank}; each rank gives {len(mine)}")

@@ -113,7 +113,8 @@ def test_calls():
         refuses_arguments(lambda **given: ferry.Exchange(world, **given), {**sizes, "set_up_deadline": "seconds"}, **SIZES)
         refuses_all("allocate", "function", lambda value: ferry.Exchange(world, **SIZES, allocate=value), none=False)
         exchange = ferry.Exchange(world, **SIZES)
-        refuses_arguments(exchange.dispatch, {"deadline": "seconds", "max_blocks": "whole", "zero_padding": "flag"},
+        refuses_arguments(exchange.dispatch, {"deadline": "seconds", "max_blocks": "whole", "zero_padding": "flag",
+                                              "leave_handle": "flag"},
                           tokens=TOKENS, topk_ids=IDS, row_capacity=9)
         for argument, kind in [("row_capacity", "whole"), ("expert_stride", "whole"), ("row_order", "text")]:
             refuses_all(argument, kind, lambda value: exchange.dispatch(
@@ -138,6 +139,8 @@ def test_calls():
             exchange.combine(arrivals.values().astype("f8"))
         with pytest.raises(ValueError, match="deadline is -1 s; it must be above 0 and at most 86400"):
             exchange.combine(arrivals.values(), deadline=-1)
+        with pytest.raises(ValueError, match="max_blocks is -1; it must be 0"):
+            exchange.combine(arrivals.values(), max_blocks=-1)
         refuses_all("apply_weights", "flag", lambda value: exchange.combine(arrivals.values(), apply_weights=value),
                     none=False)
         exchange.combine(arrivals.values())

@@ -140,7 +140,9 @@ def test_what_all_gather_raises_and_what_it_gives_wrongly():
 
     for gather, error, words in [(fails, Mine, "[0-9]"), (lambda mine: [mine[1:]], ferry.InvalidArgument, "rank 0"),
                                  (lambda mine: mine + mine, ferry.InvalidArgument, "1 ranks"),
-                                 (lambda mine: None, TypeError, "None")]:
+                                 (lambda mine: None, TypeError, "None"),
+                                 (lambda mine: ["text"], TypeError, "all_gather gave for rank 0 is 'text'.* bytes"),
+                                 (lambda mine: [len(mine)], TypeError, "all_gather gave for rank 0 is [0-9]+.* bytes")]:
         with pytest.raises(error, match=words):
             ferry.World.from_all_gather(0, 1, gather)
 

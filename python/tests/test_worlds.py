@@ -128,6 +128,7 @@ def test_bad_arguments_are_named():
             exchange.combine(arrivals.values())
             refuses(lambda: pickle.dumps(exchange), TypeError, "pickled")
             refuses(lambda: pickle.dumps(world), TypeError, "pickled")
+            refuses(lambda: pickle.dumps(arrivals), TypeError, "Arrivals cannot be pickled", "arrays", "handle")
         assert exchange.closed
         refuses(lambda: exchange.dispatch(TOKENS, IDS), ValueError, "closed")
         exchange.close()

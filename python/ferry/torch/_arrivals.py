@@ -10,8 +10,10 @@ from .. import _exchange as plain
 from .._arrivals import Arrivals as PlainArrivals, require_group
 from .._errors import InvalidArgument
 from .._frameworks import current_stream
+from .._outputs import Spec
 from ..formats import Format
-from ._tensors import allocate, codes_of, scales_of
+from ._memory import Memory
+from ._tensors import codes_of, scales_of
 
 
 class Arrivals(PlainArrivals):
@@ -107,13 +109,13 @@ class TensorExchange(plain.Exchange):
         super().__init__(*arguments, **options)
         if not self._on_cpu:
             self._framework = "torch"
-        self._place = torch.device(self._device)
+        self._memory = Memory(torch.device(self._device))
 
     def _number(self, stream: Any, array: Any) -> int:
         return stream if type(stream) is int else super()._number(stream, array)
 
-    def _empty(self, name: str, shape: Sequence[int], dtype: str, alignment: int) -> torch.Tensor:
-        return allocate(name, shape, dtype, self._place)
+    def _empty(self, specs: Sequence[Spec]) -> dict[str, torch.Tensor]:
+        return self._memory.empty(specs)
 
 
 def decode(encoding: Format, payload: torch.Tensor, scales: torch.Tensor | None, dtype: torch.dtype, *, padded: bool

@@ -82,8 +82,8 @@ def combine(exchange: Exchange, rows: torch.Tensor, arrived: Rows, *, apply_weig
 
     rows           bfloat16, float16 or float32 [N, hidden], where the rows of `arrived` lie. Padding is not read
     arrived        what dispatch returned
-    apply_weights  times arrived.row_weights, as dispatch returned them. False: rows are weighted already, as rows
-                   by_source always are
+    apply_weights  times arrived.row_weights, as dispatch returned them: changed ones are not read, the handle has the
+                   weights. False: rows are weighted already, as rows by_source always are
     dtype          of the sums; None: that of rows
     """
     _require_recorded(exchange, "combine", {"rows": rows})

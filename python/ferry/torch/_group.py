@@ -9,12 +9,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from .._arguments import seconds
+from .._arguments import require, seconds
 from .._errors import InvalidArgument, PeerMissing
 from .._world import World
 
 DEADLINE = 30.0  # seconds, as of all worlds of processes
 LOOK_EVERY = 0.01  # seconds
+_NO_RANK = dist.GroupMember.NON_GROUP_MEMBER if dist.is_available() else None
 
 
 def world_of_group(group: Any = None, *, device: Any = None, share_gpus: bool = False,
@@ -35,18 +36,27 @@ def world_of_group(group: Any = None, *, device: Any = None, share_gpus: bool = 
     """
     if not dist.is_available() or not dist.is_initialized():
         raise InvalidArgument("there is no process group; call torch.distributed.init_process_group first")
-    if group is not None and not isinstance(group, dist.ProcessGroup):  # new_group gives others an int
+    if type(group) is type(_NO_RANK) and group == _NO_RANK:  # what new_group gives others
         raise InvalidArgument("this process is no rank of the group; only its ranks make the world")
+    require("group", group, group is None or isinstance(group, dist.ProcessGroup),
+            "a process group of torch.distributed, or None: the default one")
     return World.from_all_gather(dist.get_rank(group), dist.get_world_size(group), all_gather_of(group, deadline),
                                  device=str(device_of(group, device)), share_gpus=share_gpus, deadline=deadline)
 
 
 def device_of(group: Any, device: Any) -> torch.device:
     """With an index where it is a GPU."""
-    where = carrier_of(group) if device is None else torch.device(device)
+    where = carrier_of(group) if device is None else device_named(device)
     if where.type == "cuda" and where.index is None:
         where = torch.device("cuda", torch.cuda.current_device())
     return where
+
+
+def device_named(device: Any) -> torch.device:
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise InvalidArgument(f"device is {device!r}; it must be cpu, cuda or a GPU, such as cuda:1") from error
 
 
 def carrier_of(group: Any) -> torch.device:

@@ -1,28 +1,16 @@
-"""Tensors of torch as Ferry's calls take them, and memory of torch for what they write."""
+"""Tensors of torch as Ferry's calls take them, and as torch calls their elements."""
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any
 
 import torch
 
 from .._errors import InvalidArgument
 
-#: Offsets are u32; i32, which torch computes with, is the same bits below 2^31 rows.
-TYPES = {"u8": torch.uint8, "i32": torch.int32, "u32": torch.int32, "i64": torch.int64, "f16": torch.float16,
-         "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64}
 FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 _BYTES = frozenset((torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2))
 PLAIN = (torch.Tensor, torch.nn.Parameter)
-
-
-def allocate(name: str, shape: Sequence[int], dtype: str, device: torch.device) -> torch.Tensor:
-    """What a call writes. torch's memory begins at a multiple of 64 bytes or more.
-
-    A handle has gaps. They are zeros, so that handles of one routing differ in its number alone.
-    """
-    make = torch.zeros if name == "handle" else torch.empty
-    return make(*shape, dtype=TYPES[dtype], device=device)  # numbers: a tuple of them takes torch half as long again
 
 
 def given(name: str, value: Any, device: torch.device) -> Any:
@@ -48,10 +36,13 @@ def to_fill(name: str, value: Any, device: torch.device) -> Any:
 
 
 def _require_plain(name: str, value: Any, device: torch.device) -> None:
-    if type(value) in PLAIN and value.device == device and value.layout is torch.strided:
+    if type(value) in PLAIN and value.device == device and value.layout is torch.strided and not value.is_nested:
         return
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} is {type(value)}; it must be a torch.Tensor on {device}")
+    if value.is_nested:
+        raise TypeError(f"{name} is a nested tensor; it must be a plain strided tensor: give to_padded_tensor(0), or "
+                        "torch.cat(unbind())")
     if type(value) not in PLAIN or value.layout != torch.strided:
         raise TypeError(f"{name} is a {type(value).__name__} of layout {value.layout}; it must be a plain strided "
                         "tensor: of a DTensor give to_local()")

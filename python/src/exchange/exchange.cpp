@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 
 #include "python/src/base/parts.h"
@@ -71,11 +72,20 @@ using PyCall = std::tuple<nb::object, std::uintptr_t, nb::object>;
 // cudaStreamPerThread: another stream on another thread.
 void* const kStreamOfThisThread = reinterpret_cast<void*>(2);  // NOLINT(performance-no-int-to-ptr)
 
+// CPU ranks have no kernels. They refuse what GPUs do, so that a program is told on either.
+int most_blocks(nb::handle given) {
+  const int blocks = whole_as<int>("max_blocks", given);
+  if (blocks < 0)
+    throw Error(ErrorKind::invalid_argument,
+                "max_blocks is " + std::to_string(blocks) + "; it must be 0 (no limit) or more");
+  return blocks;
+}
+
 CallOptions call_options(const PyCall& call) {
   const auto& [deadline, stream, max_blocks] = call;
   return {.deadline = deadline_of("deadline", deadline),
           .stream = reinterpret_cast<void*>(stream),  // NOLINT(performance-no-int-to-ptr): Python has it as a number
-          .max_blocks = whole_as<int>("max_blocks", max_blocks)};
+          .max_blocks = most_blocks(max_blocks)};
 }
 
 void dispatch_async(PyExchange& self, const nb::dict& inputs, const PyCall& how) {

@@ -30,7 +30,8 @@ def test_host_times_of_calls(ranks):
     paths = ["core", "Exchange", "torch.Exchange", "torch.dispatch", "graph"]
     if importlib.util.find_spec("deep_ep"):
         paths.append("Buffer")
-    records = records_of("torch_calls", ranks, *(word for path in paths for word in ("--path", path)))
+    thread = ["--own-thread"] if ranks == 1 else []
+    records = records_of("torch_calls", ranks, *thread, *(word for path in paths for word in ("--path", path)))
     assert {record["path"] for record in records} == set(paths) - {"graph"}  # CPUs have none
     halves = [record["call"] for record in records if record["path"] == "torch.Exchange" and record["mode"] == "halves"]
     assert halves == ["dispatch_async", "dispatch_wait", "combine_async", "combine_wait"]

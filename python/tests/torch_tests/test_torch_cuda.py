@@ -144,3 +144,26 @@ def test_a_captured_pair():
                 world.barrier()
 
     GPUS.run(2 if ferry.cuda_devices() > 1 else 1, body)  # capturing waits for the whole device
+
+
+def test_new_outputs_are_memory_of_the_allocator_of_torch():
+    """It counts them, keeps them for a stream that was recorded, and takes the exchange's GPU whichever is current."""
+    def body(world):
+        with ferry.torch.Exchange(world, **SHAPE) as exchange:
+            before = torch.cuda.memory_allocated()
+            outputs = exchange.allocate_outputs(extra=("handle", "row_weights"))
+            sizes = [tensor.numel() * tensor.element_size() for tensor in outputs.values()]
+            assert torch.cuda.memory_allocated() - before >= sum(sizes)
+            payload = outputs.pop("payload")
+            place, like = payload.data_ptr(), (payload.shape, payload.dtype)
+            other = torch.cuda.Stream()
+            with torch.cuda.stream(other):
+                torch.cuda._sleep(100_000_000)
+            payload.record_stream(other)
+            del payload
+            assert torch.empty(like[0], dtype=like[1], device=exchange.device).data_ptr() != place
+            other.synchronize()
+            with torch.cuda.device(torch.cuda.device_count() - 1):
+                assert {tensor.device for tensor in exchange.allocate_outputs().values()} == {exchange.device}
+
+    GPUS.run(1, body)

@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import warnings
 
 import dense
 import numpy as np
@@ -201,6 +202,9 @@ def refuses(call, error, *words):
 
 def test_what_is_refused():
     tokens, ids, weights = torch.ones(2, 256), torch.tensor([[0, 7], [2, 5]]), torch.ones(2, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is a prototype
+        nested = torch.nested.nested_tensor([tokens])
 
     def body(world):
         with open_exchange(world) as exchange:
@@ -217,6 +221,8 @@ def test_what_is_refused():
             refuses(lambda: exchange.dispatch(tokens, ids, weights.requires_grad_()), ValueError, "topk_weights",
                     "ferry.torch.dispatch")
             refuses(lambda: exchange.dispatch(None, ids), TypeError, "tokens")
+            refuses(lambda: exchange.dispatch(nested, ids), TypeError, "tokens", "nested")
+            refuses(lambda: exchange.dispatch(tokens, nested), TypeError, "topk_ids", "nested")
             for dtype in (torch.float32, torch.bfloat16):  # negated by a mark, which DLPack does not carry
                 refuses(lambda: exchange.dispatch(torch._neg_view(tokens.to(dtype)), ids), ValueError,
                         "tokens.resolve_neg()")

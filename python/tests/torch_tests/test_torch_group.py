@@ -75,6 +75,8 @@ def in_a_group(rank, size, file):
     found["closed"] = refused(lambda: exchange.dispatch(*TOKENS[rank]))
     found["other shapes"] = refused(lambda: ferry.torch.Exchange.from_group(**{**SHAPE, "hidden": 64 * (1 + rank % 2)}))
     found["a GPU"] = refused(lambda: ferry.torch.Exchange.from_group(device="cuda:0", **SHAPE))
+    found["no group's"] = [refused(lambda: ferry.torch.Exchange.from_group(group, **SHAPE)) for group in (5, "all", [0, 1])]
+    found["no device"] = refused(lambda: ferry.torch.Exchange.from_group(device="gpu", **SHAPE))
     dist.destroy_process_group()
     return found
 
@@ -91,6 +93,9 @@ def test_ranks_are_those_of_a_group(tmp_path):
             "Closed", "this Exchange is closed; make another one")
         assert one["other shapes"][0] == "InvalidArgument" and "hidden" in one["other shapes"][1]
         assert one["a GPU"][0] == "Unsupported"
+        for kind, text in one["no group's"]:
+            assert kind == "TypeError" and "group is " in text and "it must be a process group" in text
+        assert one["no device"][0] == "InvalidArgument" and "device is 'gpu'; it must be cpu" in one["no device"][1]
     assert found[1]["no member"][0] == "InvalidArgument" and "no rank of the group" in found[1]["no member"][1]
     for place, rank in enumerate((0, 2)):  # a token's sums do not depend on where its experts are
         assert found[rank]["pair"][:2] == (place, 2)
