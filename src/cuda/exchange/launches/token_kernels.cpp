@@ -101,6 +101,8 @@ DispatchParams TokenKernels::dispatch_params(const Ticket& ticket, const std::ui
   params.num_experts = state_.num_experts();
   params.roles = launch.policy.roles;
   params.block_bytes = launch.block_bytes;
+  params.compares_scales = state_.compares_scales();
+  params.tells_scale = params.compares_scales && in != nullptr && state_.format().uses_input_scale;
   if (params.out.scales.layout == ScaleLayout::none) params.out.stores_scales = false;  // at strides, or none
   return params;
 }

@@ -10,6 +10,7 @@
 #include "cuda/exchange/order/abort_waits.h"
 #include "exchange/calls/refuse_overflow.h"
 #include "exchange/exchange_steps.h"
+#include "ferry/detail/layout/heap_map.h"
 #include "ferry/detail/layout/other_handle.h"
 
 namespace ferry::cuda {
@@ -150,6 +151,25 @@ void Record::require_good_counts(int rank) {
   if (bad.kind == BadCounts::many_ranks)
     refuse(kKind, rank,
            "in_rank[{}] of an earlier dispatch names more than {} ranks; a token has as many results at most: "
+// Ranks find a scale that differs by themselves, and one of them in a later call than another.
+void Record::require_same_input_scale(int rank) {
+  if (load_acquire(record_->has_other_scale) == 0) return;
+  const OtherScale other = record_->other_scale;
+  store_release(record_->has_other_scale, 0u);
+  tell_other_scale(rank, other);
+}
+
+void Record::tell_other_scale(int rank, const OtherScale& other) {
+  const bool is_told = scales_told_ - other.dispatch < HeapMap::kScaleCopies;  // of 32 bits: numbers begin again
+  if (!other.was_given() || is_told) return;
+  scales_told_ = other.dispatch;
+  refuse(
+      ErrorKind::invalid_argument, rank,
+      "input_scale of an earlier dispatch was {} here and {} on rank {}; it must be the same on all ranks. What came "
+      "from ranks with another scale means something else",
+      other.mine, other.theirs, other.rank);
+}
+
            "min(ranks, top_k). It went to the first {}",
            bad.at, bad.value, bad.value);
   if (bad.kind == BadCounts::negative)

@@ -7,6 +7,7 @@
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/dispatch_block.cuh"
 #include "ferry/detail/cuda/kernels/step_clock.cuh"
+#include "ferry/detail/cuda/kernels/input_scales.cuh"
 #include "ferry/detail/cuda/steps/few_token_lists.cuh"
 #include "ferry/detail/cuda/steps/row_starts.cuh"
 #include "ferry/detail/cuda/steps/token_lists.cuh"
@@ -214,7 +215,7 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   // Counts prove only that they have arrived. One block awaits `routed` of every source for all blocks: it proves that
   // the round has begun everywhere (I1, I8). It is one of the last blocks, which have the fewest tokens.
   const bool began = block.index != max(0, block.count - 2) ||
-                     (await_routing(p.plan, fabric, b.all, b.epoch) && refuse_excess(b, starts));
+                     (await_routing(p.plan, fabric, b.all, b.epoch) && refuse_excess(b, starts) && compare_scales(b));
   ptx::let_next_kernel_launch();
   end_step_together(p.step_times, KernelStep::lay_out, b.all);
   return ok && began;
