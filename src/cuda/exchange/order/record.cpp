@@ -89,6 +89,17 @@ void Record::require_no_bad_handle(int rank) {
            "handle: the handle of an earlier dispatch is of a dispatch with in_rank, and when that call was made or "
            "captured no such dispatch of this world had left a handle at this rank. The exchange is over on all ranks. "
            "Make or capture the call behind such a dispatch");
+  if (record_->handle_field == HandleField::aligned_rows)
+    refuse(ErrorKind::invalid_argument, rank,
+           "handle: the rows of the handle of an earlier dispatch, aligned as in its own dispatch, are {}, and the "
+           "outputs had room for {}. The exchange is over on all ranks. Give outputs for the worst case of the format "
+           "of the handle (Exchange::layout), or ask what comes (wait_for_counts)",
+           record_->handle_value, record_->handle_limit);
+  if (record_->handle_field == HandleField::alignment)
+    refuse(ErrorKind::invalid_argument, rank,
+           "handle: that of an earlier dispatch is of a dispatch whose expert_alignment is {}; that of the format, {}, "
+           "must divide it. The exchange is over on all ranks",
+           record_->handle_value, record_->handle_limit);
   if (const std::uint64_t wanted = bytes_wanted_by(static_cast<std::uint64_t>(record_->handle_value));
       record_->handle_field == HandleField::first_word && wanted != 0)
     refuse(ErrorKind::invalid_argument, rank,
@@ -140,17 +151,6 @@ void Record::require_good_input_scale(int rank) {
       record_->bad_scale);
 }
 
-void Record::require_good_counts(int rank) {
-  const BadCounts bad = BadCounts::of(load_acquire(record_->bad_counts));
-  if (bad.kind == BadCounts::none) return;
-  store_release(record_->bad_counts, std::uint64_t{0});
-  constexpr auto kKind = ErrorKind::invalid_argument;
-  if (bad.kind == BadCounts::flag)
-    refuse(kKind, rank, "in_rank[{}, {}] of an earlier dispatch is {}; it must be 0 or 1. It counted as 0", bad.at,
-           bad.value >> 8, bad.value & 255u);
-  if (bad.kind == BadCounts::many_ranks)
-    refuse(kKind, rank,
-           "in_rank[{}] of an earlier dispatch names more than {} ranks; a token has as many results at most: "
 // Ranks find a scale that differs by themselves, and one of them in a later call than another.
 void Record::require_same_input_scale(int rank) {
   if (load_acquire(record_->has_other_scale) == 0) return;
@@ -170,6 +170,17 @@ void Record::tell_other_scale(int rank, const OtherScale& other) {
       other.mine, other.theirs, other.rank);
 }
 
+void Record::require_good_counts(int rank) {
+  const BadCounts bad = BadCounts::of(load_acquire(record_->bad_counts));
+  if (bad.kind == BadCounts::none) return;
+  store_release(record_->bad_counts, std::uint64_t{0});
+  constexpr auto kKind = ErrorKind::invalid_argument;
+  if (bad.kind == BadCounts::flag)
+    refuse(kKind, rank, "in_rank[{}, {}] of an earlier dispatch is {}; it must be 0 or 1. It counted as 0", bad.at,
+           bad.value >> 8, bad.value & 255u);
+  if (bad.kind == BadCounts::many_ranks)
+    refuse(kKind, rank,
+           "in_rank[{}] of an earlier dispatch names more than {} ranks; a token has as many results at most: "
            "min(ranks, top_k). It went to the first {}",
            bad.at, bad.value, bad.value);
   if (bad.kind == BadCounts::negative)

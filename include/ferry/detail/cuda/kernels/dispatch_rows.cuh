@@ -5,9 +5,10 @@
 #include <type_traits>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
+#include "ferry/detail/cuda/kernels/calls/call_fault.cuh"
 #include "ferry/detail/cuda/kernels/dispatch_block.cuh"
-#include "ferry/detail/cuda/kernels/step_clock.cuh"
 #include "ferry/detail/cuda/kernels/input_scales.cuh"
+#include "ferry/detail/cuda/kernels/step_clock.cuh"
 #include "ferry/detail/cuda/steps/few_token_lists.cuh"
 #include "ferry/detail/cuda/steps/row_starts.cuh"
 #include "ferry/detail/cuda/steps/token_lists.cuh"
@@ -175,6 +176,17 @@ __device__ inline bool refuse_excess(const DispatchBlock& b, const RowStarts& st
   return true;
 }
 
+// I17: the host checked the room for rows of the alignment of its format, and those of the handle may be of a larger
+// one.
+template <DeviceFabric F>
+__device__ bool has_room_for_replay(const DispatchBlock& b, const RowStarts& starts) {
+  const std::int64_t rows = starts.group[b.p.plan.groups()];
+  if (rows <= b.p.out.row_capacity) return true;
+  if (b.all.thread() == 0)
+    end_for_fault<F>(b.p.links, Operation::dispatch, {HandleField::aligned_rows, rows, b.p.out.row_capacity});
+  return false;
+}
+
 // `kMayOverflow`: the outputs may not have room for all rows.
 template <DeviceFabric F, RowOrder kOrder = RowOrder::by_expert, bool kMayOverflow = false>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
@@ -187,9 +199,12 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const WarpwiseTeam team(p.roles.receive_team_threads, block.index);
   const FixedShare teams{teams_of(team.size(), block).index, p.roles.receive_teams};
   prefetch_first_arrival(p.plan, fabric, b.epoch, teams);
-  const GroupsWanted wanted{p.in.shared_end - p.in.shared_begin, p.out.expert_stride};
+  const GroupsWanted wanted{p.in.shared_end - p.in.shared_begin, p.out.expert_stride,
+                            alignment_of(p.plan, p.aligned_by)};
   RowStartFinder<F, kOrder == RowOrder::padded> finder(b.all, p.plan, fabric, b.epoch, wanted, found, b.shared.totals);
   if (!finder.find()) return false;
+  if constexpr (!kMayOverflow)
+    if (p.aligned_by != nullptr && !has_room_for_replay<F>(b, starts)) return false;
   if constexpr (kOrder == RowOrder::by_source) {
     std::uint32_t* offsets = reinterpret_cast<std::uint32_t*>(b.memory) + row_start_words(p.plan);
     if (!find_source_rows(b.all, p.plan, fabric, b.epoch, found, offsets)) return false;
