@@ -43,7 +43,8 @@ struct DispatchOutput {
   Tensor row_topk_ids{};      // i32 or i64 [row_capacity, K]: local experts of a row's token, else -1; past the rows -1
   Tensor row_topk_weights{};  // f32 [row_capacity, K]: their weights, else 0
   Tensor source_offsets{};    // u32 [R + 1], with skip_a2a [2]: the first row of each source rank
-  // With dynamic_scales: f32 [row_capacity]: what the values of a row are multiplied by; 0 in padding of by_expert.
+  // With dynamic_scales: f32 or bf16 [row_capacity]: what the values of a row are multiplied by, bf16 rounded to
+  // nearest even; 0 in padding of by_expert.
   Tensor global_scales{};
   Tensor gather{};  // in_place: i32 [row_capacity]: a row's slot (ArrivalSlots); padding: -1
 

@@ -52,10 +52,10 @@ struct DispatchInput {
   // of its own.
   ConstTensor topk_weights{};
   // One value, finite and > 0; null: 1. A format that uses it (nvfp4) needs the same value on all ranks; with encoded
-  // tokens it is the value that they were encoded with. CPU ranks compare the values, except in a dispatch that is
-  // given a handle. Where two differ, dispatch_wait throws Error(invalid_argument) on all ranks. Then messages have
-  // moved: the rows are wrong, the dispatch has no combine, and the exchange goes on with another dispatch. GPU ranks
-  // check the bounds only.
+  // tokens it is the value that they were encoded with. Where two differ on CPU ranks, dispatch_wait throws
+  // Error(invalid_argument) on all ranks. Then messages have moved: the rows are wrong, the dispatch has no combine,
+  // and the exchange goes on with another dispatch. GPU ranks learn of it in their next dispatch. The call after that,
+  // or check(), throws Error(invalid_argument) with two ranks and their values. Nothing is given up.
   const float* input_scale = nullptr;
   // Not with exact: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;

@@ -86,6 +86,14 @@ def on_host(array: Array, stream: int = 0) -> np.ndarray[Any, Any]:
     return np.asarray(array)
 
 
+def in_f32(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Floats of any width as f32; uint16 are the bits of bf16."""
+    if array.dtype == np.uint16:
+        bits: np.ndarray[Any, Any] = array.astype(np.uint32) << 16
+        return bits.view(np.float32)
+    return array.astype(np.float32)
+
+
 def counted(stats: dict[str, Any]) -> dict[str, Any]:
     """The statistics of an exchange, with arrays in place of lists."""
     for name in ("received_tokens", "received_bytes", "messages_sent", "bytes_sent", "waited_ns"):

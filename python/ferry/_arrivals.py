@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _ferry
 from ._arguments import int32
-from ._arrays import Array, on_host
+from ._arrays import Array, in_f32, on_host
 from ._errors import InvalidArgument
 from .formats import Format
 
@@ -58,7 +58,7 @@ class Arrivals:
     row_topk_ids: Array = None  #: by_source: i32 [N, K]: local experts of a row's token, else -1
     row_topk_weights: Array = None  #: by_source: f32 [N, K]: their weights, else 0
     source_offsets: Array = None  #: by_source: u32 [R + 1]: the first row of each source
-    global_scales: Array = None  #: dynamic_scales: f32 [N]: what a row's values are multiplied by
+    global_scales: Array = None  #: dynamic_scales: f32 [N]: what a row's values are multiplied by; bf16 if given so
     gather: Array = None  #: in_place: i32 [N]: the slot of a row, -1 in padding
     source_starts: Array = None  #: i32 [groups, R]: tokens of each expert from the ranks before
     row_weights: Array = None  #: f32 [N]: the weight of a row
@@ -149,7 +149,7 @@ class Arrivals:
             values = self._format.decode(payload, by_row, hidden, input_scale=input_scale)
             values[~has] = 0
             if self.global_scales is not None:
-                values *= np.where(has, self._host(self.global_scales), 0)[:, None].astype(np.float32)
+                values *= np.where(has, in_f32(self._host(self.global_scales)), 0)[:, None].astype(np.float32)
         else:
             values = np.empty((len(has), hidden), np.float32)
             given = {"payload": payload} if scales is None else {"payload": payload, "scales": scales}

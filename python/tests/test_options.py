@@ -98,6 +98,26 @@ def test_scales_in_tiles_and_of_each_token(options, run):
     run(3, body)
 
 
+@pytest.mark.parametrize("row_order", ["by_expert", "padded"])
+def test_scales_of_each_token_are_bf16_where_the_array_given_is(row_order):
+    def body(world):
+        with open_exchange(world, format="nvfp4", dynamic_scales=True) as exchange:
+            wide = exchange.dispatch(*inputs_of(world.rank), row_order=row_order)
+            outputs = exchange.allocate_outputs(row_order=row_order)
+            outputs["global_scales"] = np.zeros(outputs["global_scales"].shape, np.uint16)  # as bits
+            narrow = exchange.dispatch(*inputs_of(world.rank), outputs=outputs, row_order=row_order)
+            has = np.flatnonzero(narrow.has_token)
+            bits = wide.global_scales[np.flatnonzero(wide.has_token)].view(np.uint32)
+            rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16
+            assert (narrow.global_scales[has] == rounded).all()
+            assert close(narrow.values()[has], wide.values()[np.flatnonzero(wide.has_token)], 2 ** -8)
+            outputs["global_scales"] = np.zeros(outputs["global_scales"].shape, np.float16)
+            with pytest.raises(ValueError, match="global_scales is f16"):
+                exchange.dispatch(*inputs_of(world.rank), outputs=outputs, row_order=row_order)
+
+    devices.run_on_cpus(3, body)
+
+
 def test_a_shared_expert_and_replicated_tokens(run):
     def body(world):
         rank = world.rank

@@ -34,6 +34,7 @@ const std::vector<Case>& all_cases() {
     add_extreme_cases(list);
     add_own_cases(list);
     add_refusal_cases(list);
+    add_input_scale_cases(list);
     add_agreement_cases(list);
     add_fault_cases(list);
     add_stress_cases(list);

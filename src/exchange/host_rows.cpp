@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "ferry/detail/formats/row_sum.h"
 #include "ferry/detail/layout/row_layout_check.h"
 #include "ferry/detail/layout/scale_layout.h"
 
@@ -71,10 +72,17 @@ ScaleRow place_of(const RowLayout& layout, const DispatchOutput& output, std::in
 // What the values of a row are multiplied by: 1 / g of its token (ExchangeOptions::dynamic_scales).
 float factor_of(const RowLayout& layout, const DispatchOutput& output, std::int64_t row, std::int64_t capacity) {
   if (!layout.has_global_scales) return 1.0f;
-  require_readable("global_scales", output.global_scales, DType::f32, std::span(&capacity, 1));
-  float factor = 0;
-  std::memcpy(&factor, output.global_scales.as<std::byte>() + row * std::int64_t{sizeof factor}, sizeof factor);
-  return factor;
+  const DType dtype = output.global_scales.dtype == DType::bf16 ? DType::bf16 : DType::f32;
+  require_readable("global_scales", output.global_scales, dtype, std::span(&capacity, 1));
+  const std::byte* from = output.global_scales.as<std::byte>() + row * static_cast<std::int64_t>(size_of(dtype));
+  float factor = 0;  // the tensor may start anywhere
+  std::uint16_t narrow = 0;
+  if (dtype == DType::f32) {
+    std::memcpy(&factor, from, sizeof factor);
+    return factor;
+  }
+  std::memcpy(&narrow, from, sizeof narrow);
+  return bf16_to_float(narrow);
 }
 
 }  // namespace

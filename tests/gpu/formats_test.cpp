@@ -1,5 +1,8 @@
 // One exchange with several formats, in memory of a GPU: dispatches that take turns, in captured graphs and beside
 // them, and handles that pass from one format to another. The emulated suite runs these tests, too.
+#include <atomic>
+#include <string>
+
 #include "conformance/rounds/handle_sequence.h"
 #include "gpu/captured_graph.h"
 #include "gpu/gpu_test.h"
@@ -90,6 +93,50 @@ TEST_F(GpuFormats, HandlesPassFromOneToAnother) {
       rank.combine(third, handle, true);
       world.barrier();
     });
+  }
+}
+
+// A format that aligns less, and outputs for the worst case of it: rows of the handle's alignment do not fit.
+TEST_F(GpuFormats, HandlesWhoseRowsHaveNoRoomEndTheExchange) {
+  ScenarioSettings aligned;
+  aligned.shape = {kRanks, 16, 2, 4, 64};
+  aligned.options = conformance::options_for("mxfp4");
+  aligned.options.expert_alignment = 32;
+  aligned.options.more_formats = {{.format = format_named("bf16"), .expert_alignment = 1}};
+  aligned.routing = "uniform";
+  ScenarioSettings narrow = aligned;
+  narrow.format = 1;
+  narrow.options = conformance::exchange_options(narrow);
+  narrow.spare_rows = 0;
+  const Scenario kept = make_scenario(aligned), replayed = with_other_tokens(kept, narrow, 9);
+  for (const bool split : {false, true}) {
+    std::atomic<int> told = 0;
+    run([&](World& world) {
+      HandleRank rank(world, kept);
+      const Handle handle(rank.exchange);
+      HandleRound first(kept, world.rank()), second(replayed, world.rank());
+      world.barrier();
+      rank.keep(first, handle);
+      if (split) {
+        rank.exchange.dispatch_async(second.replayed(handle), rank.call);
+        rank.exchange.dispatch_wait(second.out, rank.call);
+      } else {
+        rank.exchange.dispatch(second.replayed(handle), second.out, rank.call);
+      }
+      rank.wait();
+      world.barrier();
+      try {
+        rank.exchange.check();
+        ADD_FAILURE() << "rank " << world.rank() << " noticed nothing";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
+        const std::string text = error.what();
+        EXPECT_NE(text.find("handle"), std::string::npos) << text;
+        if (text.find("the outputs had room for") != std::string::npos) ++told;
+      }
+      world.barrier();
+    });
+    EXPECT_GT(told, 0);
   }
 }
 

@@ -1,6 +1,7 @@
 // Input scales that differ between ranks: the routing says so to every rank, so all refuse the dispatch and go on.
 #include <gtest/gtest.h>
 
+#include "conformance/rounds/handle_sequence.h"
 #include "support/session.h"
 
 namespace ferry::test {
@@ -42,6 +43,30 @@ TEST_P(InputScales, ThatDifferAreRefusedByEveryRankAndTheExchangeGoesOn) {
                                 [&] { exchange.combine(round.combine_in, round.combine_out); });
       conformance::run_round(exchange, good, conformance::Form::split);
       conformance::run_round(exchange, good, conformance::Form::one_call);
+    }
+  });
+}
+
+// I26: so does a word ahead of a replay, which has no routing. The handle stays good.
+TEST_P(InputScales, ThatDifferInReplaysAreRefused) {
+  const conformance::Scenario good = scenario(37.5f);
+  run_fake_ranks(GetParam(), kShape.ranks, 65, [&](FakeWorld& world) {
+    const int rank = world.rank();
+    Exchange exchange(world, kShape, good.settings.options);
+    conformance::HandleMemory handle(exchange);
+    RankRound first(good, rank);
+    first.out.handle = handle.tensor();
+    exchange.dispatch(first.in, first.out);
+    for (int turn = 0; turn < 2 * kShape.ranks; ++turn) {
+      const float scale = rank == turn % kShape.ranks ? 2.0f : 37.5f;
+      RankRound odd(good, rank);
+      odd.in = input_with(odd, handle);
+      odd.in.input_scale = &scale;
+      expect_refused(rank, [&] { exchange.dispatch(odd.in, odd.out); });
+      RankRound again(good, rank);
+      again.in = input_with(again, handle);
+      exchange.dispatch(again.in, again.out);
+      again.check_rows();
     }
   });
 }

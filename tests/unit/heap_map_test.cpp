@@ -44,6 +44,9 @@ void add_weight_pieces(const HeapMap& map, const HeapShape& h, std::vector<Piece
 std::vector<Piece> all_pieces(const HeapMap& map, const HeapShape& h) {
   std::vector<Piece> pieces;
   const auto top_k = static_cast<std::size_t>(h.shape.top_k);
+  for (Epoch e = 5; h.has_input_scales && e < 5 + HeapMap::kScaleCopies; ++e)
+    for (int source = 0; source < h.shape.ranks; ++source)
+      pieces.push_back({map.input_scale(e, source), 8, HeapMap::kInputScales});
   for (const Epoch e : {Epoch{6}, Epoch{7}}) {
     const bool has_four = h.message_copies == 4;
     for (int source = 0; source < h.shape.ranks; ++source) {
@@ -101,6 +104,7 @@ TEST(HeapMap, PiecesLieInTheirRegionsAndNeverOverlap) {
     h.has_token_lists = random.chance(0.5);
     h.has_late_weights = random.chance(0.5);
     h.returns_weights = random.chance(0.5);
+    h.has_input_scales = random.chance(0.5);
     h.message_copies = random.chance(0.5) ? 2 : 4;
     const HeapMap map(h);
     std::vector<Piece> pieces = all_pieces(map, h);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <random>
 #include <string>
@@ -128,6 +129,29 @@ TEST(DecodeRow, RefusesRowsWithoutTheScalesOfTheirTokens) {
   EXPECT_EQ(refusal_of(format, layout, output, 0, values), "no error");
   output.global_scales = {};
   EXPECT_THAT(refusal_of(format, layout, output, 0, values), testing::HasSubstr("global_scales is not given"));
+}
+
+TEST(DecodeRow, TakesTheScalesOfTokensAsFloat32OrBf16) {
+  const AnyFormat format = format_named("nvfp4");
+  const RowLayout layout = row_layout(kShape, {.format = format, .dynamic_scales = true}, 0);
+  const HostRows rows(format, layout, layout.min_row_capacity);
+  DispatchOutput output = rows.arrivals();
+  std::fill_n(output.row_offsets.as<std::uint32_t>() + 1, layout.groups, 1u);
+  std::memset(output.payload.data, 0x22, static_cast<std::size_t>(layout.payload_row_bytes));  // codes of 1
+  std::memset(output.scales.data, 0x38, static_cast<std::size_t>(output.scales.elements()));   // scales of 1
+  std::vector<float> wide(static_cast<std::size_t>(layout.min_row_capacity), 2.5f);
+  std::vector<std::uint16_t> narrow(wide.size() + 1, 0x4020);
+  for (const Tensor& scales : {Tensor(wide.data(), DType::f32, {layout.min_row_capacity}),
+                               Tensor(narrow.data(), DType::bf16, {layout.min_row_capacity}),
+                               Tensor(narrow.data() + 1, DType::bf16, {layout.min_row_capacity})}) {
+    output.global_scales = scales;
+    std::vector<float> values(static_cast<std::size_t>(kShape.hidden));
+    decode_row(format, layout, output, 0, values);
+    EXPECT_EQ(values, std::vector<float>(values.size(), 2.5f)) << to_string(scales.dtype);
+  }
+  output.global_scales.dtype = DType::f16;
+  std::vector<float> values(static_cast<std::size_t>(kShape.hidden));
+  EXPECT_THAT(refusal_of(format, layout, output, 0, values), testing::HasSubstr("global_scales is f16"));
 }
 
 // One byte for each column here and there; the scales differ.

@@ -46,7 +46,8 @@ void add_report_cases(Cases& cases);   // memory, rows that fit exactly, slow ra
 void add_statistics_cases(Cases& cases);
 
 // faults/
-void add_refusal_cases(Cases& cases);    // bad input
+void add_refusal_cases(Cases& cases);  // bad input
+void add_input_scale_cases(Cases& cases);
 void add_agreement_cases(Cases& cases);  // options that differ between ranks
 void add_fault_cases(Cases& cases);      // missing ranks, deadlines, masks
 

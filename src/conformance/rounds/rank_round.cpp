@@ -233,9 +233,10 @@ void RankRound::make_outputs_of_order() {
   row_topk_weights = poisoned(entries * 4);
   source_offsets = poisoned((sources + 1) * 4);
   gather = poisoned(capacity * 4);
-  global_scales = poisoned(capacity * 4);
+  const DType scale_dtype = order == RowOrder::in_place ? DType::f32 : s.global_scale_dtype;
+  global_scales = poisoned(capacity * static_cast<std::int64_t>(size_of(scale_dtype)));
   if (s.options.dynamic_scales && order != RowOrder::in_place)
-    out.global_scales = Tensor(global_scales.data(), DType::f32, {capacity});
+    out.global_scales = Tensor(global_scales.data(), scale_dtype, {capacity});
   if (order == RowOrder::padded || order == RowOrder::by_source)
     out.counts = Tensor(counts.data(), DType::i32, {groups});
   if (order == RowOrder::by_source) {

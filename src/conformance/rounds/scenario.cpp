@@ -227,6 +227,7 @@ ScenarioSettings settings_at(const ScenarioSettings& settings, int rank) {
   own.id_dtype = is_odd ? DType::i64 : DType::i32;
   own.row_dtype = of_three == 0 ? DType::f32 : DType::bf16;
   own.output_dtype = of_three == 1 ? DType::f32 : DType::bf16;
+  own.global_scale_dtype = of_three == 2 ? DType::bf16 : DType::f32;
   own.num_bias = of_three;
   own.bias_dtype = is_odd ? DType::f32 : DType::bf16;
   own.weights = of_three == 2 ? WeightForm::none : settings.weights;

@@ -42,8 +42,9 @@ struct ScenarioSettings {
   DType token_dtype = DType::bf16;
   Encoded encoded = Encoded::nobody;
   DType id_dtype = DType::i32;
-  DType row_dtype = DType::bf16;     // of the experts' output
-  DType output_dtype = DType::bf16;  // of combine's output
+  DType row_dtype = DType::bf16;          // of the experts' output
+  DType output_dtype = DType::bf16;       // of combine's output
+  DType global_scale_dtype = DType::f32;  // of dynamic_scales; not of rows in place
   WeightForm weights = WeightForm::array;
   DType weight_dtype = DType::f32;  // of an array
   WeightsAt weights_at = WeightsAt::dispatch;

@@ -199,6 +199,8 @@ class DispatchCalls {
                        late_copy(Operation::dispatch, ticket.message), ticket.num_tokens, bytes.data());
       rank_.add_bytes(bytes);
     }
+    if (encoder().takes_input_scale() && call.plan().map.has_input_scales())
+      put_input_scale(call.plan(), rank_.fabric(), rank_.group(), ticket.message, args.scale());
     post_dispatching(call.plan(), rank_.fabric(), rank_.group(), ticket.message, ticket.mark);
     send_messages(kept_step(rank_, call, sending_group(args), ticket.message), args);
   }
@@ -289,9 +291,15 @@ class DispatchCalls {
       lay_out(receiving, ticket, places, out);
     pad_rows_of_masked(with_ops(receiving, HostOps{{out.global_scales, global_scale_at()}}), call, places, out,
                        rank_.scratch({0, 1}).found);
-    if (out.handle == nullptr) return;
-    std::memmove(out.handle, ticket.handle, HandleSizes(rank_.plan()).bytes());
-    const KeptRouting left = kept_routing_at(rank_.plan(), out.handle);
+    if (out.handle != nullptr) leave_replayed(ticket, places, copy, out.handle);
+    if (encoder().takes_input_scale() && call.plan().map.has_input_scales())
+      require_same_replayed_scale(call.plan(), rank_.fabric(), ticket.message);
+  }
+  // The handle that a replay leaves.
+  void leave_replayed(const Ticket& ticket, const RowPlaces& places, int copy, std::byte* handle) const {
+    const KeptCall& call = *replayed_;
+    std::memmove(handle, ticket.handle, HandleSizes(rank_.plan()).bytes());
+    const KeptRouting left = kept_routing_at(rank_.plan(), handle);
     left.header->row_room = room_in_handle(places.room);
     if (has_late_weights(ticket))
       keep_late_weights(call.plan(), LateWeights(call.plan(), rank_.fabric(), copy), call.starts(), left);

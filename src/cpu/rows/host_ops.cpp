@@ -142,8 +142,11 @@ void copy_message(const HostGroup& g, std::byte* to, const std::byte* from, std:
 // In pieces, so that the message stays in the first cache.
 void HostRowOps::copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row,
                               int count, const std::byte* from, std::size_t bytes) const {
-  for (int i = 0; global_scales != nullptr && i < count; ++i)
-    std::memcpy(global_scales + row[i], from + global_scale_at, sizeof(float));
+  for (int i = 0; global_scales.are_given() && i < count; ++i) {
+    float scale = 0;
+    std::memcpy(&scale, from + global_scale_at, sizeof scale);
+    global_scales.put(row[i], scale);
+  }
   constexpr std::size_t kPiece = 1024;
   for (std::size_t done = 0; done < bytes; done += kPiece)
     for (int i = 0; i < count; ++i)
@@ -160,7 +163,7 @@ void HostRowOps::store_scales(const HostGroup& g, const ScaleTensor& tensor, con
 
 void HostRowOps::zero_scales(const HostGroup& g, const ScaleTensor& tensor, const ScaleRow& at) const {
   store_row_scales(g, tensor, nullptr, at);
-  if (global_scales != nullptr) global_scales[at.row] = 0.0f;
+  if (global_scales.are_given()) global_scales.put(at.row, 0.0f);
 }
 
 void HostRowOps::store_row_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales,

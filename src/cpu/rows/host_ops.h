@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cpu/fabric/host_group.h"
+#include "ferry/detail/formats/global_scales.h"
 #include "ferry/detail/protocol/contracts/row_ops.h"
 
 namespace ferry::cpu {
@@ -13,7 +14,7 @@ namespace ferry::cpu {
 // All but how results travel.
 struct HostRowOps {
   // Where rows have a scale each (ExchangeOptions::dynamic_scales): where it goes, and where it is in a message.
-  float* global_scales = nullptr;
+  GlobalScales global_scales{};
   std::size_t global_scale_at = 0;
 
   void copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,

@@ -49,7 +49,8 @@ bool lay_out_share(const S& step, const SharedTokens& shared, FixedShare share, 
 // Weight and scale 0 where they are asked for, and, where the caller wants that, a payload of zeros.
 inline void clear_row(std::size_t row, const RowsOut& out) {
   if (out.row_weights != nullptr) out.row_weights[row] = 0.0f;
-  if (out.global_scales != nullptr) out.global_scales[row] = 0.0f;  // also where `scales` is left out
+  if (out.global_scales.are_given())
+    out.global_scales.put(static_cast<std::int64_t>(row), 0.0f);  // also where `scales` is left out
   if (out.row_scales.data != nullptr)
     put_row_scales(SerialGroup{}, out.row_scales, static_cast<std::int64_t>(row), nullptr);
   if (out.zeroes_padding) std::memset(out.payload + row * out.row_bytes, 0, out.row_bytes);

@@ -95,7 +95,7 @@ void write_padding(const S& step, FixedShare share, const OrderedPlaces& places,
 
 inline bool wants_padding(const RowsOut& out) {
   return out.zeroes_padding || out.row_weights != nullptr || out.row_sources != nullptr ||
-         out.row_scales.data != nullptr || out.global_scales != nullptr;
+         out.row_scales.data != nullptr || out.global_scales.are_given();
 }
 inline bool wants_messages(const RowsOut& out) {
   return out.messages != nullptr || (out.source_offsets != nullptr && out.order != RowOrder::by_source);

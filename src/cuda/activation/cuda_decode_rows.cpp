@@ -104,8 +104,9 @@ void check_places(const RowLayout& layout, const DispatchOutput& rows, const Dec
 void check_scales(const AnyFormat& format, const RowLayout& layout, const DispatchOutput& rows,
                   const DecodeOptions& options, DecodeRowsParams& params) {
   if (layout.has_global_scales) {
-    require("global_scales", rows.global_scales, DType::f32, {params.capacity});
-    params.global_scales = rows.global_scales.as<float>();
+    const DType dtype = rows.global_scales.dtype == DType::bf16 ? DType::bf16 : DType::f32;
+    require("global_scales", rows.global_scales, dtype, {params.capacity});
+    params.global_scales = GivenGlobalScales::of(rows.global_scales);
   }
   params.input_scale = options.input_scale;
   params.scales = {nullptr, layout.scale_layout, format.scale_bytes(), layout.scales_per_row, params.capacity};
@@ -127,7 +128,7 @@ void require_memory(const CallMemory& memory, const DispatchOutput& rows, const 
   memory.require("values", values);
   if (params.scales.base != nullptr) memory.require("scales", rows.scales);
   if (params.scales_offsets != nullptr) memory.require("scales_offsets", rows.scales_offsets);
-  if (params.global_scales != nullptr) memory.require("global_scales", rows.global_scales);
+  if (params.global_scales.are_given()) memory.require("global_scales", rows.global_scales);
   if (params.row_offsets != nullptr) memory.require("row_offsets", rows.row_offsets);
   if (params.src_info != nullptr) memory.require("src_info", rows.src_info);
   if (params.counts != nullptr) memory.require("counts", rows.counts);

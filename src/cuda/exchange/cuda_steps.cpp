@@ -6,6 +6,7 @@
 #include "cuda/device/nvtx_range.h"
 #include "cuda/device/refuse.h"
 #include "cuda/exchange/order/handle_compare.h"
+#include "cuda/exchange/order/scale_compare.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/layout/abort_word.h"
 
@@ -99,6 +100,7 @@ void CudaSteps::send(const Ticket& given, const DispatchArgs& args) {
     none.num_tokens = 0;
     TokensToSend nothing;
     nothing.excess = excess_mark(plan().shape);
+    nothing.args.input_scale_at = args.input_scale_at;  // it is compared all the same (I26)
     kernels_.dispatch(none, masked, &nothing, nullptr);
   } else {
     const TokensToSend routed = begin_dispatch(ticket, args);
@@ -214,6 +216,7 @@ void CudaSteps::combine(const Ticket& ticket, const CombineArgs& args, const Com
 void CudaSteps::poll() {
   poll_calls();
   require_same_handles();
+  require_same_input_scales();
   state_.record().tell_overflow(state_.rank());
 }
 
@@ -232,6 +235,12 @@ void CudaSteps::require_same_handles() {
                 .epoch_wanted = other.bits()});
 }
 
+// I26: kernels compare one dispatch later.
+void CudaSteps::require_same_input_scales() {
+  if (!state_.compares_scales() || heaps_.given_back() != 0 || streams_.is_captured()) return;
+  state_.record().tell_other_scale(state_.rank(), read_other_scale(state_.links(), plan().map, state_.masks()));
+}
+
 void CudaSteps::poll_calls() {
   Record& record = state_.record();
   const int rank = state_.rank();
@@ -242,6 +251,7 @@ void CudaSteps::poll_calls() {
   }
   record.require_no_bad_ids(rank, state_.num_experts());
   record.require_good_input_scale(rank);
+  record.require_same_input_scale(rank);
   record.require_good_counts(rank);
   record.require_enough_rows(rank, min_row_capacity_);
   record.require_room_for_handle(rank);

@@ -87,6 +87,7 @@ class CudaSteps final : public ExchangeSteps {
   TokensToSend begin_dispatch(const Ticket& ticket, const DispatchArgs& args);
   void end_dispatch(const Ticket& ticket, const RowsOut& rows);
   void require_same_handles();
+  void require_same_input_scales();
   std::optional<DispatchRefused> take_refusal();
   void forget_refused(bool in_call);
   void follow_dispatch(const Ticket& ticket);

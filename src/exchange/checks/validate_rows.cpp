@@ -81,8 +81,8 @@ RowsOut check_row_bytes(const CheckContext& c, const DispatchOutput& out, const 
     refuse(c, "scales is given ({}); the format {} has none", to_string(out.scales), c.options.format.name());
   }
   if (layout.has_global_scales) {
-    require_array(c, "global_scales", or_empty(out.global_scales), {DType::f32}, {capacity});
-    rows.global_scales = static_cast<float*>(out.global_scales.data);
+    require_array(c, "global_scales", or_empty(out.global_scales), {DType::f32, DType::bf16}, {capacity});
+    rows.global_scales = GlobalScales::of(out.global_scales);
   } else if (out.global_scales) {
     refuse(c, "global_scales is given; rows have no scale of their own: make the exchange with dynamic_scales");
   }

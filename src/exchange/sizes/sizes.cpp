@@ -63,6 +63,10 @@ std::size_t global_scale_at(const ExchangeOptions& options, int hidden) {
   return options.dynamic_scales ? result_layout(options.format, hidden).row_scale : 0;
 }
 
+bool uses_input_scale(const ExchangeOptions& options) {
+  return options.format.takes_input_scale() && !options.dynamic_scales;
+}
+
 HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int rank, bool has_remote_ranks) {
   HeapShape heap;
   heap.shape = local_view(shape, options, rank).shape;
@@ -71,6 +75,8 @@ HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int ra
   heap.most_message = heap.message;
   for (const DispatchFormat& other : options.more_formats)
     heap.most_message = std::max(heap.most_message, bytes_of_message(other.format, other.dynamic_scales, shape.hidden));
+  for (int format = 0; format < num_formats(options); ++format)
+    heap.has_input_scales = heap.has_input_scales || uses_input_scale(options_in(options, format));
   heap.message_copies = options.message_copies;
   heap.exact = options.reduction != Reduction::by_rank;
   heap.may_sum = options.reduction == Reduction::either;

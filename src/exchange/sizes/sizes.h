@@ -30,6 +30,8 @@ std::vector<std::uint64_t> row_bytes_in(const Shape& shape, const ExchangeOption
 
 // Where the global scale of a token lies in its message; 0: it has none (ExchangeOptions::dynamic_scales).
 std::size_t global_scale_at(const ExchangeOptions& options, int hidden);
+// Whether tokens are encoded by DispatchInput::input_scale.
+bool uses_input_scale(const ExchangeOptions& options);
 
 // For dispatches in the exchange's own format. The offsets are the same for all of them.
 HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int rank, bool has_remote_ranks);

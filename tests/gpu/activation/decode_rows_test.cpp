@@ -80,7 +80,10 @@ TEST(CudaDecodeRows, TakesTheScalesOfTheDispatchAndOfEachToken) {
     }
     DecodedShape shape = shape_of(order, 2, {5, 0, 9, 1});
     shape.dynamic_scales = true;
-    expect_right(format_named("nvfp4"), shape);
+    for (const bool narrow : {false, true}) {
+      shape.narrow_global_scales = narrow;
+      expect_right(format_named("nvfp4"), shape);
+    }
   }
 }
 

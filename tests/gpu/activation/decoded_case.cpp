@@ -82,10 +82,25 @@ void DecodedCase::fill(unsigned seed) {
   for (std::byte& byte : held(&DispatchOutput::payload).host) byte = static_cast<std::byte>(random());
   if (layout.scale_layout != ScaleLayout::none)
     fill_scales(random, layout.scale_dtype, held(&DispatchOutput::scales).host);
-  if (layout.has_global_scales) fill_scales(random, DType::f32, held(&DispatchOutput::global_scales).host);
+  if (layout.has_global_scales) fill_global_scales(random);
   is_padding_.resize(static_cast<std::size_t>(capacity));
   for (std::size_t row = 0; shape.order == RowOrder::by_expert && row < is_padding_.size(); ++row)
     is_padding_[row] = random() % 5 == 0;
+}
+
+void DecodedCase::fill_global_scales(std::mt19937& random) {
+  Held& scales = held(&DispatchOutput::global_scales);
+  fill_scales(random, DType::f32, scales.host);
+  if (!shape.narrow_global_scales) return;
+  scales.spec.dtype = DType::bf16;
+  std::vector<std::byte> narrow(scales.host.size() / 2);
+  for (std::size_t row = 0; row < narrow.size() / 2; ++row) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, scales.host.data() + 4 * row, sizeof bits);
+    const auto rounded_bits = static_cast<std::uint16_t>(codec::bf16_of(bits));
+    std::memcpy(narrow.data() + 2 * row, &rounded_bits, sizeof rounded_bits);
+  }
+  scales.host = narrow;
 }
 
 void DecodedCase::set_rows(const std::vector<std::uint32_t>& rows) {
@@ -168,7 +183,10 @@ std::vector<float> DecodedCase::decoded(std::int64_t row) const {
                   DType::f32,
                   {layout.scales_per_row, stride()}};
     if (out.global_scales)
-      out.global_scales = {out.global_scales.as<float>() + group * stride(), DType::f32, {stride()}};
+      out.global_scales = {out.global_scales.as<std::byte>() +
+                               group * stride() * static_cast<std::int64_t>(size_of(out.global_scales.dtype)),
+                           out.global_scales.dtype,
+                           {stride()}};
   }
   decode_row(format, layout, out, at, values, shape.input_scale);
   return values;

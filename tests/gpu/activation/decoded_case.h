@@ -19,6 +19,7 @@ struct DecodedShape {
   bool zero_padding = false;
   bool tiled_scales = false;
   bool dynamic_scales = false;
+  bool narrow_global_scales = false;  // in bf16
   float input_scale = 1.0f;
   std::vector<std::uint32_t> rows{5, 0, 135, 1};  // of each group; by_source: of each source
   int spare_rows = 3;                             // behind the last row
@@ -67,6 +68,7 @@ class DecodedCase {
   DispatchOutput on_host() const;
   std::vector<float> decoded(std::int64_t row) const;
   void fill(unsigned seed);
+  void fill_global_scales(std::mt19937& random);
 
   std::vector<std::uint32_t> rows_;
   std::vector<bool> is_padding_;  // by_expert: of rows within a group

@@ -32,6 +32,7 @@ constexpr std::array kRegionMeanings = {
     std::pair{"sent token lists", "the same of this rank, on their way"},
     std::pair{"given counts", "how many tokens ranks say that they have for experts here"},
     std::pair{"sent given counts", "the same of this rank, on their way"},
+    std::pair{"input scales", "the input scale of each rank's tokens"},
     std::pair{"late weights", "router weights that come after the routing"},
     std::pair{"weighed words", "signals: a rank's late weights are there"},
     std::pair{"returned weights", "weights that come home with results"},

@@ -76,6 +76,7 @@ enum class HandleField : std::uint32_t {
   weights,            // its dispatch had weights, and a combine gives some
   weights_by_source,  // a combine gives weights for rows that are sums
   exact_by_source,    // a combine that is exact
+  aligned_rows,       // a replay has no room for rows of its alignment
   newest_dispatch,    // a call without a handle: a graph with another dispatch was replayed since its own
 };
 

@@ -29,6 +29,7 @@ struct HeapShape {
   std::size_t result = 0;         // bytes of a result, a multiple of 16; 0: as many as a bf16 row
   std::size_t most_message = 0;   // of the largest message of all formats; 0: `message`
   bool may_sum = false;           // with exact: combines may be by_rank, too
+  bool has_input_scales = false;  // ranks compare the input scales of their dispatches
   int message_copies = 2;         // of the message slots: 2 or 4. A mask finds the copy of a message's number
 };
 
@@ -59,9 +60,11 @@ class HeapMap {
     kSentReturned,     // send buffers: as kSentResults
     kGivenCounts,      // dispatches by counts, for rows by_source: [parity][source][local expert] i32
     kSentGivenCounts,  // the same: [parity][expert]: what this rank puts into the others' given counts
+    kInputScales,      // [kScaleCopies, by the number of messages][source] scale word (scale_word.h)
     kRegions
   };
   static constexpr std::size_t kMostTableParts = 32;
+  static constexpr Epoch kScaleCopies = 4;  // I26
   static constexpr std::size_t kLateHeaderBytes = 16;
   static constexpr std::size_t kAlignment = 128;  // of every region: two cache lines, and a GPU's line of memory
   // `bytes` rounded up to whole lines.
@@ -102,6 +105,7 @@ class HeapMap {
         h.returns_weights && h.has_remote_ranks ? ranks * tokens * (h.exact ? top_k : 1) * returned_bytes() : 0,
         h.has_token_lists ? 2 * ranks * static_cast<std::size_t>(h.max_local) * sizeof(std::int32_t) : 0,
         h.has_token_lists ? 2 * static_cast<std::size_t>(h.shape.experts) * sizeof(std::int32_t) : 0,
+        h.has_input_scales ? kScaleCopies * ranks * sizeof(SignalWord) : 0,
     };
     for (int region = 0; region < kRegions; ++region) begin_[region + 1] = begin_[region] + whole_lines(bytes[region]);
   }
@@ -111,11 +115,11 @@ class HeapMap {
   FERRY_HD constexpr std::size_t region_bytes(Region region) const { return begin_[region + 1] - begin_[region]; }
   static constexpr const char* region_name(Region region) {
     constexpr const char* kNames[kRegions] = {
-        "messages",       "routing tables",   "expert counts",     "sent counts",      "routing headers",
-        "arrived words",  "routed words",     "dispatching words", "summed words",     "combining words",
-        "abort words",    "result slots",     "result words",      "sent messages",    "sent results",
-        "token lists",    "sent token lists", "late weights",      "weighed words",    "returned weights",
-        "returned words", "sent weights",     "given counts",      "sent given counts"};
+        "messages",       "routing tables",   "expert counts",     "sent counts",       "routing headers",
+        "arrived words",  "routed words",     "dispatching words", "summed words",      "combining words",
+        "abort words",    "result slots",     "result words",      "sent messages",     "sent results",
+        "token lists",    "sent token lists", "late weights",      "weighed words",     "returned weights",
+        "returned words", "sent weights",     "given counts",      "sent given counts", "input scales"};
     return kNames[region];
   }
 
@@ -149,6 +153,11 @@ class HeapMap {
   }
   FERRY_HD constexpr std::size_t sent_token_list(Epoch e, int peer) const {
     return begin_[kSentTokenLists] + offset_of(line(e, peer), token_list_bytes());
+  }
+
+  FERRY_HD constexpr bool has_input_scales() const { return h_.has_input_scales; }
+  FERRY_HD constexpr std::size_t input_scale(Epoch e, int source) const {
+    return word(kInputScales, static_cast<int>(e % kScaleCopies) * h_.shape.ranks + source);
   }
 
   FERRY_HD constexpr bool has_late_weights() const { return h_.has_late_weights; }

@@ -101,6 +101,63 @@ void handles(const Target& target, Reduction reduction, std::uint64_t seed, RowO
   });
 }
 
+// A handle of rows that are aligned to 16, given to dispatches in formats whose alignment divides that: rows begin
+// where those of its dispatch did. Also on another exchange.
+void handles_across_alignments(const Target& target, RowOrder order, Reduction reduction) {
+  const Shape shape{.ranks = 3, .experts = 7, .top_k = 3, .max_tokens = 6, .hidden = 64};
+  const std::vector<DispatchFormat> further{format_of("fp8_block128", 4), format_of("bf16", 1), format_of("mxfp8", 16)};
+  const std::vector<ScenarioSettings> formats = in_each_format(shape, reduction, order, 16, further);
+  const Scenario first = make_scenario(formats[0]);
+  std::vector<Scenario> again;
+  for (const ScenarioSettings& each : formats) {
+    ScenarioSettings settings = each;
+    settings.options.expert_alignment = 16;  // of the handle
+    again.push_back(with_other_tokens(first, settings, 60 + static_cast<std::uint64_t>(settings.format)));
+    settings.exact_rows = true;
+    again.push_back(with_other_tokens(first, settings, 70 + static_cast<std::uint64_t>(settings.format)));
+  }
+  ScenarioSettings alone = formats[2];
+  alone.options.more_formats.clear();
+  alone.format = 0;
+  ScenarioSettings of_handle = alone;
+  of_handle.options.expert_alignment = 16;
+  const Scenario elsewhere = with_other_tokens(first, of_handle, 80);
+  on_ranks(target, shape.ranks, "handles across alignments", [&](World& world) {
+    if (!world.capabilities().handles) throw Skipped("the exchanges of this world have no handles");
+    require_orders(world, formats[0]);
+    const int rank = world.rank();
+    Exchange exchange(world, shape, exchange_options(formats[0])), other(world, shape, alone.options);
+    HandleMemory handle(exchange), left(exchange);
+    RankRound kept(first, rank);
+    kept.out.handle = handle.tensor();
+    run_dispatch(exchange, kept, Form::one_call);
+    kept.check_rows();
+    const auto replay = [&](Exchange& with, const Scenario& scenario, Form form) {
+      RankRound round(scenario, rank);
+      round.in = input_with(round, handle);
+      round.out.handle = left.tensor();
+      if (scenario.settings.exact_rows) {
+        with.dispatch_async(round.in);
+        expect_equal(rank, "rows of a replay", scenario.row_capacity[static_cast<std::size_t>(rank)],
+                     with.wait_for_counts().rows);
+        with.dispatch_wait(round.out);
+      } else {
+        run_dispatch(with, round, form);
+      }
+      if (order == RowOrder::in_place) round.read_slots(with.arrival_slots(round.in.format));
+      round.check_rows();
+      round.combine_in.src_info = {};
+      round.combine_in = combine_input_with(round, left);
+      run_combine(with, round, form);
+      round.check_tokens();
+      handle.bytes().swap(left.bytes());  // the next one has the handle that this one left
+    };
+    for (const Form form : {Form::split, Form::one_call})
+      for (const Scenario& each : again) replay(exchange, each, form);
+    replay(other, elsewhere, Form::one_call);
+  });
+}
+
 // What ranks and experts have received counts the bytes of each format.
 void statistics(const Target& target) {
   const std::vector<ScenarioSettings> formats = in_each_format(kShape, Reduction::by_rank, RowOrder::by_expert, 0);
@@ -222,6 +279,12 @@ void add_format_cases(Cases& cases) {
                      [order](const Target& target) { handles(target, Reduction::by_rank, 5, order); }});
   cases.push_back({"formats/handles_in_place", "the same, where rows stay in their slots", true,
                    [](const Target& target) { handles(target, Reduction::by_rank, 6, RowOrder::in_place); }});
+  for (const RowOrder order : {RowOrder::by_expert, RowOrder::in_place})
+    for (const Reduction reduction : {Reduction::by_rank, Reduction::exact})
+      cases.push_back(
+          {std::string("formats/aligned_handles_") + to_string(order) + "_" + to_string(reduction),
+           "handles of rows that another format aligns less", true,
+           [order, reduction](const Target& target) { handles_across_alignments(target, order, reduction); }});
   cases.push_back({"formats/statistics", "bytes of each format are counted", true, statistics});
   cases.push_back({"formats/refused", "formats that an exchange cannot have or does not have", true, refused});
   cases.push_back({"formats/differ", "ranks that take different formats are told so", true, differ_in_a_dispatch});

@@ -1,6 +1,5 @@
 // Bad input: each is refused with the argument, the value and the limit, nothing is written, and the exchange works on.
 #include <cstring>
-#include <limits>
 
 #include "conformance/cases/cases.h"
 #include "conformance/rounds/rank_round.h"
@@ -353,23 +352,6 @@ void refuse_weighted_unreduced(const Target& target) {
   });
 }
 
-void refuse_input_scale(const Target& target) {
-  const ScenarioSettings settings = settings_for("nvfp4", Reduction::by_rank);
-  const Scenario scenario = make_scenario(settings);
-  on_ranks(target, kShape.ranks, "bad input scales", [&](World& world) {
-    Exchange exchange(world, kShape, scenario.settings.options);
-    const float infinity = std::numeric_limits<float>::infinity();
-    for (const float scale : {0.0f, -1.0f, infinity, std::numeric_limits<float>::quiet_NaN()}) {
-      RankRound round(scenario, world.rank());
-      round.in.input_scale = &scale;
-      expect_error(world.rank(), "input_scale " + std::to_string(scale), ErrorKind::invalid_argument, {"input_scale"},
-                   [&] { exchange.dispatch(round.in, round.out); });
-      round.check_untouched();
-    }
-    run_round(exchange, scenario, Form::split);
-  });
-}
-
 }  // namespace
 
 void add_refusal_cases(Cases& cases) {
@@ -390,7 +372,6 @@ void add_refusal_cases(Cases& cases) {
       {"refusals/weights", "weights at the call that does not take them", true, refuse_weights_at_the_wrong_call});
   cases.push_back({"refusals/unreduced", "unreduced output needs exact", true, refuse_unreduced});
   cases.push_back({"refusals/weighted_unreduced", "weights with unreduced output", true, refuse_weighted_unreduced});
-  cases.push_back({"refusals/input_scale", "input scales that are not finite and positive", true, refuse_input_scale});
 }
 
 }  // namespace ferry::conformance

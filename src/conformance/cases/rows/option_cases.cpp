@@ -128,6 +128,7 @@ void dynamic_scales_of(const Target& target, std::initializer_list<RowOrder> ord
         s.row_orders = {order};
         s.encoded = encoded;
         s.token_dtype = encoded == Encoded::nobody ? DType::f32 : DType::bf16;
+        s.global_scale_dtype = encoded == Encoded::nobody ? DType::f32 : DType::bf16;
         s.routing = shape.top_k == 1 ? "one_rank" : shape.top_k == 22 ? "some_none" : "ragged";
         run_scenario(target, s, encoded == Encoded::nobody ? Form::split : Form::one_call);
         s.routing = "no_tokens";
@@ -167,6 +168,8 @@ void dynamic_scales_refused(const Target& target) {
     refuse("an input scale", {"input_scale", "dynamic_scales"}, [&](RankRound& r) { r.in.input_scale = &scale; });
     refuse("no global_scales", {"global_scales", "not given"}, [](RankRound& r) { r.out.global_scales = {}; });
     refuse("global_scales too short", {"global_scales", "1"}, [](RankRound& r) { r.out.global_scales.shape[0] = 1; });
+    refuse("global_scales of another dtype", {"global_scales", "f16"},
+           [](RankRound& r) { r.out.global_scales.dtype = DType::f16; });
     refuse("scales of tokens that are not encoded", {"token_global_scales"},
            [&](RankRound& r) { r.in.token_global_scales = ConstTensor(&scale, DType::f32, {1}); });
     run_round(exchange, scenario, Form::split);

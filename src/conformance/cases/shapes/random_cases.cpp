@@ -81,6 +81,7 @@ void draw_weights(Random& random, ScenarioSettings& s) {
   }
   s.options.dynamic_scales = s.options.format.name() == std::string("nvfp4") && random.chance(0.5);
   if (s.options.dynamic_scales) s.input_scale = 1.0f;
+  s.global_scale_dtype = s.seed % 2 == 0 ? DType::bf16 : DType::f32;
   s.options.message_copies = random.chance(0.25) ? 4 : 2;
   if (s.options.late_weights || !random.chance(0.3)) return;
   s.chosen = s.options.reduction;

@@ -16,7 +16,6 @@ using Shape64 = std::initializer_list<std::int64_t>;
 template <class Visit>
 void for_each_array(const RowsOut& rows, const RowLayout& layout, const Visit& visit) {
   const std::int64_t capacity = rows.row_capacity, groups = layout.groups, sources = layout.sources;
-  visit(HostTensors::kGlobalScales, &RowsOut::global_scales, DType::f32, {capacity});
   visit(HostTensors::kSourceStarts, &RowsOut::source_starts, DType::i32, {groups, sources});
   visit(HostTensors::kRowWeights, &RowsOut::row_weights, DType::f32, {capacity});
   visit(HostTensors::kRowSources, &RowsOut::row_sources, DType::i32, {capacity});
@@ -25,6 +24,10 @@ void for_each_array(const RowsOut& rows, const RowLayout& layout, const Visit& v
   visit(HostTensors::kCumulativeCounts, &RowsOut::cumulative_counts, DType::i32, {groups});
   visit(HostTensors::kWaitedNs, &RowsOut::waited_ns, DType::i64, {sources});
   visit(HostTensors::kGather, &RowsOut::gather, DType::i32, {capacity});
+}
+
+Tensor global_scales_of(const RowsOut& rows) {
+  return {rows.global_scales.data, rows.global_scales.dtype, {rows.row_capacity}};
 }
 
 std::int64_t width_of(const RowScales& scales) {
@@ -59,6 +62,8 @@ void StagedSteps::stage_more(const RowsOut& rows, RowsOut& staged) {
     const Tensor device = tensors_.copy_in(kind, ConstTensor(rows.*field, dtype, shape));
     staged.*field = static_cast<std::remove_reference_t<decltype(staged.*field)>>(device.data);
   });
+  if (rows.global_scales.are_given())
+    staged.global_scales = GlobalScales::of(tensors_.copy_in(HostTensors::kGlobalScales, global_scales_of(rows)));
   const RowScales& scales = rows.row_scales;
   if (scales.data == nullptr) return;
   const Tensor device =
@@ -70,6 +75,7 @@ void StagedSteps::bring_more(const RowsOut& rows) {
   for_each_array(rows, layout_, [&](HostTensors::Kind kind, auto RowsOut::*field, DType dtype, Shape64 shape) {
     if (rows.*field != nullptr) tensors_.copy_out(kind, Tensor(rows.*field, dtype, shape));
   });
+  if (rows.global_scales.are_given()) tensors_.copy_out(HostTensors::kGlobalScales, global_scales_of(rows));
   if (rows.row_scales.data != nullptr)
     bring_row_scales(rows.row_scales, rows_of(rows.row_scales, rows, layout_.groups));
 }

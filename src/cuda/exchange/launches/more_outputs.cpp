@@ -8,7 +8,7 @@ namespace {
 
 bool has_facts(const RowsOut& out) {
   return out.row_weights != nullptr || out.row_sources != nullptr || out.row_scales.data != nullptr ||
-         out.global_scales != nullptr;
+         out.global_scales.are_given();
 }
 
 // A dispatch leaves rows past the end of a padded group, and past the last row by_source, as they were, unless the

@@ -9,6 +9,7 @@
 #include "cuda/policy/policy_text.h"
 #include "ferry/detail/cuda/launch/trace_launch.h"
 #include "ferry/detail/cuda/steps/scale_tiles.h"
+#include "ferry/detail/protocol/contracts/handle.h"
 
 namespace ferry::cuda {
 namespace {
@@ -86,6 +87,8 @@ DispatchParams TokenKernels::dispatch_params(const Ticket& ticket, const std::ui
     params.replay = in->replay;
   }
   if (out != nullptr) params.out = *out;
+  const bool is_aligned = ticket.rows.order == RowOrder::by_expert || ticket.rows.order == RowOrder::in_place;
+  if (ticket.handle != nullptr && is_aligned) params.aligned_by = kept_routing_at(params.plan, ticket.handle).header;
   params.in.shared_begin = ticket.shared.begin;
   params.in.shared_end = ticket.shared.end;
   params.links.backs_off = launch.backs_off;
@@ -98,6 +101,8 @@ DispatchParams TokenKernels::dispatch_params(const Ticket& ticket, const std::ui
                     .parts = launch.parts,
                     .parts_per_routing_block = launch.parts_per_routing_block,
                     .block_counts = block_counts_};
+  params.compares_scales = state_.compares_scales();
+  params.tells_scale = params.compares_scales && in != nullptr && state_.format().uses_input_scale;
   params.num_experts = state_.num_experts();
   params.roles = launch.policy.roles;
   params.block_bytes = launch.block_bytes;

@@ -10,6 +10,7 @@
 #include "cuda/exchange/order/abort_waits.h"
 #include "exchange/calls/refuse_overflow.h"
 #include "exchange/exchange_steps.h"
+#include "ferry/detail/layout/heap_map.h"
 #include "ferry/detail/layout/other_handle.h"
 
 namespace ferry::cuda {
@@ -88,6 +89,17 @@ void Record::require_no_bad_handle(int rank) {
            "handle: the handle of an earlier dispatch is of a dispatch with in_rank, and when that call was made or "
            "captured no such dispatch of this world had left a handle at this rank. The exchange is over on all ranks. "
            "Make or capture the call behind such a dispatch");
+  if (record_->handle_field == HandleField::aligned_rows)
+    refuse(ErrorKind::invalid_argument, rank,
+           "handle: the rows of the handle of an earlier dispatch, aligned as in its own dispatch, are {}, and the "
+           "outputs had room for {}. The exchange is over on all ranks. Give outputs for the worst case of the format "
+           "of the handle (Exchange::layout), or ask what comes (wait_for_counts)",
+           record_->handle_value, record_->handle_limit);
+  if (record_->handle_field == HandleField::alignment)
+    refuse(ErrorKind::invalid_argument, rank,
+           "handle: that of an earlier dispatch is of a dispatch whose expert_alignment is {}; that of the format, {}, "
+           "must divide it. The exchange is over on all ranks",
+           record_->handle_value, record_->handle_limit);
   if (const std::uint64_t wanted = bytes_wanted_by(static_cast<std::uint64_t>(record_->handle_value));
       record_->handle_field == HandleField::first_word && wanted != 0)
     refuse(ErrorKind::invalid_argument, rank,
@@ -137,6 +149,25 @@ void Record::require_good_input_scale(int rank) {
       "input_scale of an earlier dispatch was {}; it must be finite and greater than 0. What its tokens were encoded "
       "to is wrong",
       record_->bad_scale);
+}
+
+// Ranks find a scale that differs by themselves, and one of them in a later call than another.
+void Record::require_same_input_scale(int rank) {
+  if (load_acquire(record_->has_other_scale) == 0) return;
+  const OtherScale other = record_->other_scale;
+  store_release(record_->has_other_scale, 0u);
+  tell_other_scale(rank, other);
+}
+
+void Record::tell_other_scale(int rank, const OtherScale& other) {
+  const bool is_told = scales_told_ - other.dispatch < HeapMap::kScaleCopies;  // of 32 bits: numbers begin again
+  if (!other.was_given() || is_told) return;
+  scales_told_ = other.dispatch;
+  refuse(
+      ErrorKind::invalid_argument, rank,
+      "input_scale of an earlier dispatch was {} here and {} on rank {}; it must be the same on all ranks. What came "
+      "from ranks with another scale means something else",
+      other.mine, other.theirs, other.rank);
 }
 
 void Record::require_good_counts(int rank) {

@@ -32,17 +32,21 @@ class Record {
   // Throw Error(invalid_argument), once, for what kernels found in the arguments of an earlier call.
   void require_no_bad_ids(int rank, int experts);
   void require_good_input_scale(int rank);
+  void require_same_input_scale(int rank);
   void require_good_counts(int rank);
   void require_no_bad_handle(int rank);
   void require_enough_rows(int rank, std::int64_t min_row_capacity);
   void require_room_for_handle(int rank);
   // Throws if rows of a dispatch overflowed since the last call.
   void tell_overflow(int rank);
+  // Throws for a scale that was found, but for those of dispatches that it has thrown for, and of dispatches before.
+  void tell_other_scale(int rank, const OtherScale& other);
 
  private:
   std::shared_ptr<PinnedMemory> memory_;
   HostRecord* record_;
   std::uint32_t overflows_told_ = 0;
+  std::uint32_t scales_told_ = 0;  // the number of that dispatch
 };
 
 }  // namespace ferry::cuda

@@ -64,8 +64,8 @@ std::vector<FormatPlan> format_plans(const RankDevice& device, int rank, const S
     const ExchangeOptions in_format = options_in(options, format);
     const Plan plan = make_plan(shape, in_format, make_heap_map(shape, in_format, rank, map.has_remote_ranks()), rank);
     const ExchangeKernels kernels = kernels_of(launchers, in_format, rank);
-    plans.push_back({plan.map.message_bytes(), plan.alignment, global_scale_at(in_format, shape.hidden), kernels,
-                     KernelPlan(device, rank, shape, in_format, plan, kernels)});
+    plans.push_back({plan.map.message_bytes(), plan.alignment, global_scale_at(in_format, shape.hidden),
+                     uses_input_scale(in_format), kernels, KernelPlan(device, rank, shape, in_format, plan, kernels)});
   }
   return plans;
 }

@@ -13,6 +13,7 @@ struct FormatPlan {
   std::size_t message_bytes;
   int alignment;
   std::size_t global_scale_at;  // in a message; 0: tokens have none
+  bool uses_input_scale;
   ExchangeKernels kernels;
   KernelPlan kernel_plan;
 };

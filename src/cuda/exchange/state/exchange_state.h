@@ -45,6 +45,7 @@ class ExchangeState {
   const Plan& plan() const { return plan_; }
   const FormatPlan& format() const { return formats_[format_]; }
   const ExchangeKernels& kernels() const { return format().kernels; }
+  bool compares_scales() const { return plan_.map.has_input_scales() && plan_.shape.ranks > 1; }  // I26
   const PeerLinks& links() const { return links_; }
   const RoundMasks& masks() const { return masks_; }
   const std::uint8_t* mask_of_dispatch(bool is_replay) const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "ferry/detail/cuda/activation/rows_grid.h"
+#include "ferry/detail/formats/global_scales.h"
 #include "ferry/detail/layout/scale_layout.h"
 #include "ferry/exchange.h"
 
@@ -31,8 +32,8 @@ struct DecodeRowsParams {  // addresses are of device memory
   std::uint64_t payload_row_bytes = 0;
   ScaleTensor scales;  // padded and transposed: row_capacity is the stride
   std::int64_t scale_elements = 0;
-  const float* global_scales = nullptr;  // null: 1
-  const float* input_scale = nullptr;    // null: 1
+  GivenGlobalScales global_scales{};   // not given: 1
+  const float* input_scale = nullptr;  // null: 1
 
   // Which rows hold a token.
   RowOrder order = RowOrder::by_expert;

@@ -55,7 +55,7 @@ __device__ inline float input_scale_of(const DecodeRowsParams& p) {
 }
 // What a row's values are multiplied by.
 __device__ inline float factor_of(const DecodeRowsParams& p, std::uint32_t row) {
-  return p.global_scales == nullptr ? 1.0f : p.global_scales[row];
+  return p.global_scales.are_given() ? p.global_scales.at(row) : 1.0f;
 }
 
 // Stores eight columns from `column` on, a multiple of 8, rounded to the dtype, 16 bytes at a time.

@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__
   std::uint32_t* const offsets = words + row_start_words(p.plan);
   F fabric(p.links, p.plan, 0);
   const RowStartsToFill starts = row_starts_at(p.plan, words);
-  const GroupsWanted wanted{p.shared_rows, 0};
+  const GroupsWanted wanted{p.shared_rows, 0, alignment_of(p.plan, p.replayed)};
   RowStartFinder<F> finder(all, p.plan, fabric, routing, wanted, starts, memory.totals);
   if (!finder.find() || !await_routing(p.plan, fabric, all, routing)) return;
   const bool by_source = p.order == RowOrder::by_source;

@@ -6,6 +6,7 @@
 #include "ferry/detail/cuda/kernels/calls/handle_check.cuh"
 #include "ferry/detail/cuda/kernels/dispatch_block.cuh"
 #include "ferry/detail/cuda/kernels/dispatch_rows.cuh"
+#include "ferry/detail/cuda/kernels/input_scales.cuh"
 #include "ferry/detail/cuda/kernels/step_clock.cuh"
 #include "ferry/detail/cuda/steps/few_token_lists.cuh"
 #include "ferry/detail/cuda/steps/route.cuh"
@@ -84,6 +85,7 @@ __device__ void send_share(const DispatchBlock& b, F& fabric) {
                         b.shared.queue_slots[team.team()]);
   const Step<F, SyncedTeam, WarpLookup, TeamOps> step{b.p.plan, fabric, team, b.epoch, b.epoch};
   send_tokens(step, Maker{}, b.p.in, share, nullptr, scratch, counted);
+  tell_scale(b, fabric);
   end_step(b.p.step_times, KernelStep::send, team);
   if (counted.non_finite != 0) fetch_add_relaxed(b.p.links.state->non_finite, counted.non_finite);
 }

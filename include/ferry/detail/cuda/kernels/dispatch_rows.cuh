@@ -5,7 +5,9 @@
 #include <type_traits>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
+#include "ferry/detail/cuda/kernels/calls/call_fault.cuh"
 #include "ferry/detail/cuda/kernels/dispatch_block.cuh"
+#include "ferry/detail/cuda/kernels/input_scales.cuh"
 #include "ferry/detail/cuda/kernels/step_clock.cuh"
 #include "ferry/detail/cuda/steps/few_token_lists.cuh"
 #include "ferry/detail/cuda/steps/row_starts.cuh"
@@ -136,6 +138,17 @@ __device__ inline bool refuse_excess(const DispatchBlock& b, const RowStarts& st
   return true;
 }
 
+// I17: the host checked the room for rows of the alignment of its format, and those of the handle may be of a larger
+// one.
+template <DeviceFabric F>
+__device__ bool has_room_for_replay(const DispatchBlock& b, const RowStarts& starts) {
+  const std::int64_t rows = starts.group[b.p.plan.groups()];
+  if (rows <= b.p.out.row_capacity) return true;
+  if (b.all.thread() == 0)
+    end_for_fault<F>(b.p.links, Operation::dispatch, {HandleField::aligned_rows, rows, b.p.out.row_capacity});
+  return false;
+}
+
 // `kMayOverflow`: the outputs may not have room for all rows.
 template <DeviceFabric F, RowOrder kOrder = RowOrder::by_expert, bool kMayOverflow = false>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
@@ -148,9 +161,12 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const WarpwiseTeam team(p.roles.receive_team_threads, block.index);
   const FixedShare teams{teams_of(team.size(), block).index, p.roles.receive_teams};
   prefetch_first_arrival(p.plan, fabric, b.epoch, teams);
-  const GroupsWanted wanted{p.in.shared_end - p.in.shared_begin, p.out.expert_stride};
+  const GroupsWanted wanted{p.in.shared_end - p.in.shared_begin, p.out.expert_stride,
+                            alignment_of(p.plan, p.aligned_by)};
   RowStartFinder<F, kOrder == RowOrder::padded> finder(b.all, p.plan, fabric, b.epoch, wanted, found, b.shared.totals);
   if (!finder.find()) return false;
+  if constexpr (!kMayOverflow)
+    if (p.aligned_by != nullptr && !has_room_for_replay<F>(b, starts)) return false;
   if constexpr (kOrder == RowOrder::by_source) {
     std::uint32_t* offsets = reinterpret_cast<std::uint32_t*>(b.memory) + row_start_words(p.plan);
     if (!find_source_rows(b.all, p.plan, fabric, b.epoch, found, offsets)) return false;
@@ -171,7 +187,7 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   // Counts prove only that they have arrived. One block awaits `routed` of every source for all blocks: it proves that
   // the round has begun everywhere (I1, I8). It is one of the last blocks, which have the fewest tokens.
   const bool began = block.index != max(0, block.count - 2) ||
-                     (await_routing(p.plan, fabric, b.all, b.epoch) && refuse_excess(b, starts));
+                     (await_routing(p.plan, fabric, b.all, b.epoch) && refuse_excess(b, starts) && compare_scales(b));
   ptx::let_next_kernel_launch();
   end_step_together(p.step_times, KernelStep::lay_out, b.all);
   return ok && began;

@@ -9,6 +9,7 @@
 #include "ferry/detail/cuda/state/round_tag.h"
 #include "ferry/detail/cuda/state/table_parts.h"
 #include "ferry/detail/layout/handle_header.h"
+#include "ferry/detail/layout/scale_word.h"
 #include "ferry/error.h"
 #include "ferry/shape.h"
 
@@ -67,7 +68,9 @@ struct HostRecord {
   std::uint32_t rows_given;                // of a combine
   std::uint32_t rows_laid_out;
   SystemWord<std::uint32_t> has_bad_scale;
-  float bad_scale;           // the input scale of a dispatch
+  float bad_scale;  // the input scale of a dispatch
+  SystemWord<std::uint32_t> has_other_scale;
+  OtherScale other_scale;
   HandleField handle_field;  // of a handle that this rank refused: what is wrong, what it is, and what it must be
   std::int64_t handle_value;
   std::int64_t handle_limit;

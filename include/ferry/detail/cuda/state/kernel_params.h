@@ -60,6 +60,9 @@ struct DispatchParams {
   std::uint32_t dispatch_call = 0;  // sends: its number (DeviceState); else the newest one must have it, unless 0
   StepTimes* step_times = nullptr;  // null: no Trace records
   HandleCheck replay;               // sends: its handle, where no kernel ahead has checked it
+  const HandleHeader* aligned_by = nullptr;  // of its handle, where rows are aligned as it says
+  bool tells_scale = false;                  // sends, in a format that uses an input scale (I26)
+  bool compares_scales = false;              // some format of the exchange uses one
 };
 
 // Shared memory of a receiving block: row starts, and by_source the first rows of all sources.

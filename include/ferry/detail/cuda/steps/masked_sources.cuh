@@ -115,7 +115,7 @@ __device__ inline void pad_row(const PadMaskedParams& p, const RowsToPad& rows, 
   if (warp.thread() == 0 && out.gather != nullptr) out.gather[row] = -1;
   if (warp.thread() == 0 && out.row_sources != nullptr) out.row_sources[row] = -1;
   if (warp.thread() == 0 && out.row_weights != nullptr) out.row_weights[row] = 0.0f;
-  if (warp.thread() == 0 && out.global_scales != nullptr) out.global_scales[row] = 0.0f;
+  if (warp.thread() == 0 && out.global_scales.are_given()) out.global_scales.put(row, 0.0f);
   for (int k = warp.thread(); by_source && k < top_k; k += warp.size()) {
     const std::size_t index =
         static_cast<std::size_t>(row) * static_cast<std::size_t>(top_k) + static_cast<std::size_t>(k);

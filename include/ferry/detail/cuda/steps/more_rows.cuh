@@ -137,13 +137,14 @@ __device__ inline void write_row_facts(const DispatchLeft& left, TokenAt at) {
     const std::uint32_t row = left.source_rows().row_of(at);
     if (out.row_scales.data != nullptr && left.room.has(row))
       put_row_scales(warp, out.row_scales, row, left.scales(at));
-    if (out.global_scales != nullptr && left.room.has(row) && k == 0) out.global_scales[row] = left.global_scale(at);
+    if (out.global_scales.are_given() && left.room.has(row) && k == 0)
+      out.global_scales.put(row, left.global_scale(at));
     return;
   }
   const unsigned fitting = __ballot_sync(kAllLanes, mine.fits);
   if (mine.fits && out.row_weights != nullptr) out.row_weights[mine.row] = mine.weight;
   if (mine.fits && out.row_sources != nullptr) out.row_sources[mine.row] = at.source;
-  if (mine.fits && out.global_scales != nullptr) out.global_scales[mine.row] = left.global_scale(at);
+  if (mine.fits && out.global_scales.are_given()) out.global_scales.put(mine.row, left.global_scale(at));
   for (unsigned rest = out.row_scales.data != nullptr ? fitting : 0; rest != 0; rest &= rest - 1) {
     const std::uint32_t row = __shfl_sync(kAllLanes, mine.row, __ffs(static_cast<int>(rest)) - 1);
     put_row_scales(warp, out.row_scales, row, left.scales(at));
@@ -160,7 +161,7 @@ __device__ inline void write_shared_facts(const DispatchLeft& left, const FixedS
     if (warp.thread() == 0 && out.row_weights != nullptr) out.row_weights[row] = 1.0f;
     if (warp.thread() == 0 && out.row_sources != nullptr) out.row_sources[row] = left.p.plan.rank;
     const TokenAt at{left.p.plan.rank, left.p.shared_begin + i};
-    if (warp.thread() == 0 && out.global_scales != nullptr) out.global_scales[row] = left.global_scale(at);
+    if (warp.thread() == 0 && out.global_scales.are_given()) out.global_scales.put(row, left.global_scale(at));
     if (out.row_scales.data != nullptr) put_row_scales(warp, out.row_scales, row, left.scales(at));
   }
 }
@@ -197,7 +198,7 @@ __device__ inline void clear_row(const DispatchLeft& left, const PaddingRows& ro
   const bool is_marked = out.order == RowOrder::by_expert || out.order == RowOrder::in_place;
   if (warp.thread() == 0 && out.row_weights != nullptr) out.row_weights[row] = 0.0f;
   if (warp.thread() == 0 && out.row_sources != nullptr && is_marked) out.row_sources[row] = -1;
-  if (warp.thread() == 0 && out.global_scales != nullptr) out.global_scales[row] = 0.0f;
+  if (warp.thread() == 0 && out.global_scales.are_given()) out.global_scales.put(row, 0.0f);
   if (out.row_scales.data != nullptr) put_row_scales(warp, out.row_scales, row, nullptr);
   if (!out.zeroes_padding) return;
   zero_bytes(warp, out.payload + static_cast<std::size_t>(row) * out.row_bytes, out.row_bytes);

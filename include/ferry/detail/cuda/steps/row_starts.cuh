@@ -8,6 +8,7 @@
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
+#include "ferry/detail/layout/handle_header.h"
 #include "ferry/detail/layout/scale_layout.h"
 #include "ferry/detail/protocol/contracts/fabric.h"
 #include "ferry/detail/protocol/contracts/round.h"
@@ -42,7 +43,16 @@ __device__ inline std::uint32_t sum_of_warps(const std::uint32_t* totals, int wa
 struct GroupsWanted {
   int shared_rows;       // of the fused shared expert's group
   std::uint32_t stride;  // of padded groups
+  int alignment;         // of others
 };
+
+// A replay aligns rows as the dispatch of its handle did. `replayed`: null: there is no handle, or its rows have no
+// alignment. Where the handle is none, whatever it says is a power of two.
+__device__ inline int alignment_of(const Plan& plan, const HandleHeader* replayed) {
+  if (replayed == nullptr) return plan.alignment;
+  const std::int32_t kept = replayed->alignment;
+  return kept >= 1 && (kept & (kept - 1)) == 0 ? kept : plan.alignment;
+}
 
 // `kPadded`: every group begins one stride after the group before it.
 template <DeviceFabric F, bool kPadded = false>
@@ -52,6 +62,7 @@ class RowStartFinder {
   __device__ RowStartFinder(const SyncedTeam& all, const Plan& plan, F& fabric, Epoch epoch, const GroupsWanted& wanted,
                             RowStartsToFill starts, WarpTotals& totals)
       : stride_(wanted.stride),
+        alignment_(wanted.alignment),
         all_(all),
         plan_(plan),
         fabric_(fabric),
@@ -71,7 +82,7 @@ class RowStartFinder {
     for (int first = 0; first <= plan_.groups(); first += kThreads) {
       const int group = first + static_cast<int>(threadIdx.x);
       const std::uint32_t filled = take_counts(group - plan_.shared_groups);
-      const std::uint32_t rows = kPadded ? stride_ : align_row(filled, plan_.alignment);
+      const std::uint32_t rows = kPadded ? stride_ : align_row(filled, alignment_);
       const auto tiles = static_cast<std::uint32_t>(scale_blocks(kPadded ? stride_ : filled));
       const std::uint32_t rows_before = sum_before(rows);
       const std::uint32_t tiles_before = sum_before(tiles);
@@ -160,6 +171,7 @@ class RowStartFinder {
   }
 
   std::uint32_t stride_;
+  int alignment_;
   const SyncedTeam& all_;
   const Plan& plan_;
   F& fabric_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "ferry/detail/base/divider.h"
+#include "ferry/detail/formats/global_scales.h"
 #include "ferry/detail/layout/expert_split.h"
 #include "ferry/detail/layout/heap_map.h"
 #include "ferry/detail/layout/routing.h"
@@ -111,8 +112,8 @@ struct RowsOut {
   std::int32_t* cumulative_counts = nullptr;
   std::int64_t* waited_ns = nullptr;
   bool zeroes_padding = false;
-  bool may_overflow = false;  // rows behind row_capacity, or behind expert_stride where they are padded, are dropped
-  float* global_scales = nullptr;  // where each row has one
+  bool may_overflow = false;     // rows behind row_capacity, or behind expert_stride where they are padded, are dropped
+  GlobalScales global_scales{};  // where each row has one
 };
 
 // Where the rows of every (source, local expert) begin. It follows only from the counts, whatever has arrived.

@@ -41,7 +41,9 @@ __device__ inline HandleFault find_handle_fault(const HandleCheck& c, const Plan
   if (w.num_tokens >= 0) compare(HandleField::num_tokens, h.num_tokens, w.num_tokens);
   const auto order = static_cast<RowOrder>(w.order);
   const bool aligns_rows = order == RowOrder::by_expert || order == RowOrder::in_place;
-  if (c.operation == Operation::dispatch && aligns_rows) compare(HandleField::alignment, h.alignment, w.alignment);
+  const bool is_aligned = h.alignment >= w.alignment && (h.alignment & (h.alignment - 1)) == 0;  // powers of two
+  if (c.operation == Operation::dispatch && aligns_rows && !is_aligned)
+    compare(HandleField::alignment, h.alignment, w.alignment);
   if (!c.may_lack_rows && h.row_room != 0 && fault.field == HandleField::none)
     return {HandleField::row_room, std::int64_t{h.row_room} - 1, 0};
   if (c.operation == Operation::dispatch && !c.may_be_by_counts) compare(HandleField::by_counts, h.by_counts, 0);
