@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 
 namespace ferry::test {
 

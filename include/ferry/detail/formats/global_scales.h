@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "ferry/detail/formats/row_sum.h"
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 #include "ferry/tensor.h"
 
 namespace ferry {

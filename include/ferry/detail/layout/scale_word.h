@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "ferry/detail/base/order.h"
-#include "ferry/portable.h"
+#include "ferry/formats/portable.h"
 
 namespace ferry {
 
