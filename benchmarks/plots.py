@@ -86,8 +86,8 @@ def plot_tokens(measured):
     return figure
 
 
-def ratio_of(record):
-    return record.get("ratio_to_bound", record["ratio_to_floor"])
+def ratio_of(record, bounded):
+    return record["ratio_to_bound" if bounded else "ratio_to_floor"]
 
 
 def plot_models(measured):
@@ -103,17 +103,17 @@ def plot_models(measured):
         series = [series[round(i * (len(series) - 1) / (MOST_SERIES - 1))] for i in range(MOST_SERIES)]
     figure, axis = plt.subplots(figsize=(7.2, 0.9 + 0.22 * len(models) * max(1, len(series) / 2)))
     height = 0.8 / len(series)
+    bounded = all("ratio_to_bound" in record for record in pairs.values())
     combines_vary = len({combine for *_, combine, _ in series}) > 1
     for index, key in enumerate(series):
         places = [place + index * height for place in range(len(models))]
         n, ranks, format_name, routing, combine, asked = key
         label = [f"n = {n}", f"{ranks} ranks", format_name, routing, *([combine] if combines_vary else []),
                  *records.words_of(asked)]
-        axis.barh(places, [ratio_of(pairs[(model, *key)]) for model in models], height=height, label=", ".join(label))
+        axis.barh(places, [ratio_of(pairs[(model, *key)], bounded) for model in models], height=height, label=", ".join(label))
     axis.set_yticks([place + 0.4 - height / 2 for place in range(len(models))], models)
     axis.invert_yaxis()
     axis.axvline(1, color="#333333", linewidth=0.8)
-    bounded = all("ratio_to_bound" in record for record in pairs.values())
     axis.set_xlabel(f"pair: time over its {'bound' if bounded else 'floor'}")
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure

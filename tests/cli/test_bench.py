@@ -235,7 +235,8 @@ class BenchTestCase(FerryTestCase):
         done = ferry("bench", "--ranks", 2, "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", 4, "--operation",
                      "pair,encode", *FEW[:-1])
         self.assertEqual(done.returncode, 0, done.stderr)
-        for column in ("n", "min us", "moved", "wire GB/s", "floor us", "x floor", "GB/s of bf16"):
+        for column in ("n", "min us", "moved", "wire GB/s", "floor us", "x floor", "bound us", "x bound",
+                       "GB/s of bf16"):
             self.assertIn(f"{column}: ", " ".join(done.stdout.split()))
         for line in done.stdout.splitlines():
             self.assertLessEqual(len(line), 120, line)

@@ -104,6 +104,7 @@ struct BenchMeasurement {
   double set_bytes = 0;          // of all input sets and ranks together
   std::size_t memory_bytes = 0;  // symmetric memory of the exchange on each rank
   WireSpeed wire;                // measured between the iterations; not for codecs
+  double meeting_seconds = 0;    // the least in which all ranks told each other that they were there
   // What the ranks counted for each other in a round, all together, the mean over the rounds; pair and combine only.
   double messages_sent = 0;
   double bytes_sent = 0;

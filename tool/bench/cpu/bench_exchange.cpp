@@ -28,6 +28,7 @@ struct Shared {
   std::vector<std::vector<RankSet>> sets;     // [rank][set]
   std::vector<std::vector<Span>> spans;       // [rank][iteration]
   std::vector<std::vector<Span>> wire_spans;  // [rank][repetition]
+  std::vector<std::vector<Span>> meetings;    // the same
   std::vector<double> seconds;                // [rank]: what longest() compares
   std::vector<Stats> first_stats;             // [rank]: after the first rounds, whose dispatches are no replays
   std::vector<Stats> stats;                   // [rank]: after the rounds that are measured
@@ -52,6 +53,10 @@ bool measure_wire(Shared& shared, std::size_t rank) {
   const double begin = now_seconds();
   shared.wire.copy(static_cast<int>(rank));
   shared.wire_spans[rank].push_back({begin, now_seconds()});
+  if (!shared.line.wait()) return false;
+  const double met = now_seconds();
+  if (!shared.line.wait()) return false;
+  shared.meetings[rank].push_back({met, now_seconds()});
   return true;
 }
 
@@ -167,11 +172,12 @@ BenchMeasurement measure_exchange(const BenchCase& bench, std::optional<Wire>& w
     Progress::doing("measuring the wire");
     wire.emplace(bench.shape.ranks, bench.workers);
   }
-  Shared shared{bench, *wire, StartLine(bench.shape.ranks), {}, {}, {}, {}, {}, {}, 0, {}};
+  Shared shared{bench, *wire, StartLine(bench.shape.ranks), {}, {}, {}, {}, {}, {}, {}, 0, {}};
   shared.sets.resize(ranks);
   for (auto& of_rank : shared.sets) of_rank.resize(static_cast<std::size_t>(sets));
   shared.spans.resize(ranks);
   shared.wire_spans.resize(ranks);
+  shared.meetings.resize(ranks);
   shared.seconds.resize(ranks);
   shared.first_stats.resize(ranks);
   shared.stats.resize(ranks);
@@ -187,6 +193,7 @@ BenchMeasurement measure_exchange(const BenchCase& bench, std::optional<Wire>& w
   BenchMeasurement measured;
   measured.samples.seconds = seconds_of(shared.spans);
   measured.wire = shared.wire.speed(seconds_of(shared.wire_spans));
+  measured.meeting_seconds = BenchSamples{seconds_of(shared.meetings)}.at(0);
   measured.bytes = mean_bytes(bench, sets);
   if (bench.operation != BenchOperation::dispatch) add_sent(measured, shared);  // each has its combine
   measured.input_sets = sets;

@@ -65,6 +65,12 @@ Fields fields_of(const BenchResult& result, bool with_baseline) {
       "ratio", "x floor", median / result.floor_seconds(),
       "median us over floor us; 1 is as fast as the wire, and less is where bytes that move stay in a cache, "
       "or where something else slowed the wire down"));
+  fields.push_back(
+      micros_field("bound", "bound us", result.bound_seconds(),
+                   fmt::format("for each phase the least time in which all ranks told each other that they were "
+                               "there, and {:g} times the floor",
+                               kBoundFactor)));
+  fields.push_back(ratio_field("bound_ratio", "x bound", median / result.bound_seconds(), "median us over bound us"));
   if (!with_baseline) return fields;
   const double baseline = result.baseline ? result.baseline->samples.at(0.5) : 1;
   for (const Field& field :
@@ -191,6 +197,9 @@ Json to_json(const BenchResult& result, const std::string& command) {
                   {"spread", rounded(measured.wire.spread, 100)}};
   json["floor_us"] = micros(result.floor_seconds());
   json["ratio_to_floor"] = rounded(measured.samples.at(0.5) / result.floor_seconds(), 1000);
+  json["meeting_us"] = micros(measured.meeting_seconds);
+  json["bound_us"] = micros(result.bound_seconds());
+  json["ratio_to_bound"] = rounded(measured.samples.at(0.5) / result.bound_seconds(), 1000);
   if (!result.baseline) return json;
   json["baseline"] = {{"name", "MPI_Alltoallv, bf16"},
                       {"library", result.baseline->library},

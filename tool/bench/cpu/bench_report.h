@@ -11,6 +11,9 @@
 
 namespace ferry::app {
 
+// What the bound allows the bytes, as on GPUs.
+inline constexpr double kBoundFactor = 1.10;
+
 struct BenchResult {
   BenchCase bench;
   BenchMeasurement measured;
@@ -18,6 +21,11 @@ struct BenchResult {
 
   // Seconds that the bytes need at the speed of the wire.
   double floor_seconds() const { return measured.bytes.moved(bench.operation) / measured.wire.bytes_per_second; }
+  // A meeting of all ranks for each phase, and kBoundFactor times the floor (docs/lab/cpu-tables.md).
+  double bound_seconds() const {
+    const int phases = bench.operation == BenchOperation::pair ? 2 : 1;
+    return phases * measured.meeting_seconds + kBoundFactor * floor_seconds();
+  }
 };
 
 double rounded(double value, double per_unit);  // to `per_unit` steps, so that records stay short

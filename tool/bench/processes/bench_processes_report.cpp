@@ -17,6 +17,9 @@ namespace {
 double ratio_to_put(const ProcessResult& result) {
   return result.measured.samples.at(0.5) / result.measured.plain_put.at(0.5);
 }
+// The put has the latency of its phases, and all bytes (docs/lab/cpu-tables.md).
+double bound_seconds(const ProcessResult& result) { return kBoundFactor * result.measured.plain_put.at(0.5); }
+double ratio_to_bound(const ProcessResult& result) { return result.measured.samples.at(0.5) / bound_seconds(result); }
 // Puts between processes of one host may go through its memory: then no interface sees them.
 bool is_counted(const ProcessResult& result) {
   const NetworkBytes& network = result.measured.network;
@@ -35,6 +38,9 @@ Fields fields_of(const ProcessResult& result) {
   fields.push_back(micros_field("put", "plain put us", measured.plain_put.at(0.5),
                                 "the same bytes to the same ranks, each rank's in one piece"));
   fields.push_back(ratio_field("ratio", "x put", ratio_to_put(result), "median us over plain put us; 1 is best"));
+  fields.push_back(
+      micros_field("bound", "bound us", bound_seconds(result), fmt::format("{:g} times plain put us", kBoundFactor)));
+  fields.push_back(ratio_field("bound_ratio", "x bound", ratio_to_bound(result), "median us over bound us"));
   fields.push_back(
       {{"network", "network bytes", false,
         "what all ranks send to ranks that they reach through the network, by the formula of docs/protocol.md"},
@@ -78,6 +84,8 @@ Json to_json(const ProcessResult& result, const std::string& command) {
   json["plain_put"] = {{"of", "the same bytes to the same ranks, each rank's in one piece"},
                        {"time_us", times_json(measured.plain_put)}};
   json["ratio_to_plain_put"] = rounded(ratio_to_put(result), 1000);
+  json["bound_us"] = micros(bound_seconds(result));
+  json["ratio_to_bound"] = rounded(ratio_to_bound(result), 1000);
   json["network_bytes"] = {{"formula", std::llround(measured.network.formula)}};
   if (!is_counted(result)) return json;
   json["network_bytes"]["left_the_interfaces"] = std::llround(measured.network.counted);
