@@ -100,7 +100,8 @@ void CudaSteps::send(const Ticket& given, const DispatchArgs& args) {
     none.num_tokens = 0;
     TokensToSend nothing;
     nothing.excess = excess_mark(plan().shape);
-    nothing.args.input_scale_at = args.input_scale_at;  // it is compared all the same (I26)
+    nothing.args.input_scale = args.input_scale;  // ranks compare it all the same (I26)
+    nothing.args.input_scale_at = args.input_scale_at;
     kernels_.dispatch(none, masked, &nothing, nullptr);
   } else {
     const TokensToSend routed = begin_dispatch(ticket, args);
