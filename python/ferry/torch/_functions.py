@@ -50,9 +50,10 @@ def dispatch(exchange: Exchange, tokens: torch.Tensor, topk_ids: torch.Tensor,
     The gradients of the values go home to tokens, those of row_weights to topk_weights; encoding counts as the
     identity. Backward is collective, too: what requires grad on one rank does on all. Raises as Exchange.dispatch.
     """
-    _require_recorded(exchange, "dispatch", {"tokens": tokens, "topk_ids": topk_ids})
+    require_recorded(exchange, "dispatch", {"tokens": tokens, "topk_ids": topk_ids})
+    require("codes", codes, isinstance(codes, bool), "True or False")
     if topk_weights is not None:
-        _require_recorded(exchange, "dispatch", {"topk_weights": topk_weights})
+        require_recorded(exchange, "dispatch", {"topk_weights": topk_weights})
     if row_order not in ("by_expert", "padded", "by_source"):
         raise InvalidArgument(f"row_order is {row_order!r}; ferry.torch.dispatch has by_expert, padded and by_source")
     if rows is not None and not isinstance(rows, torch.SymInt) and int32("rows", rows) < 0:
@@ -61,7 +62,8 @@ def dispatch(exchange: Exchange, tokens: torch.Tensor, topk_ids: torch.Tensor,
         rows = exchange.most_rows(row_order) if row_order == "padded" or _is_fixed(exchange) else _ops.EXACT
     kind = tokens.dtype if dtype is None else dtype
     if kind not in FLOATS:
-        raise InvalidArgument(f"dtype is {kind}; it must be bfloat16, float16 or float32")
+        name = "the dtype of tokens" if dtype is None else "dtype"
+        raise InvalidArgument(f"{name} is {kind}; it must be bfloat16, float16 or float32")
     call = _ops.dispatch if _is_plain(tokens, topk_ids, topk_weights) else torch.ops.ferry.dispatch
     found: _ops.Seven = call(tokens.contiguous(), topk_ids.contiguous(),
                              None if topk_weights is None else topk_weights.contiguous(), exchange.name, row_order,
@@ -86,8 +88,9 @@ def combine(exchange: Exchange, rows: torch.Tensor, arrived: Rows, *, apply_weig
                    weights. False: rows are weighted already, as rows by_source always are
     dtype          of the sums; None: that of rows
     """
-    _require_recorded(exchange, "combine", {"rows": rows})
+    require_recorded(exchange, "combine", {"rows": rows})
     require("arrived", arrived, isinstance(arrived, Rows), "the Rows that dispatch returned")
+    require("apply_weights", apply_weights, isinstance(apply_weights, bool), "True or False")
     if dtype is not None and dtype not in FLOATS:
         raise InvalidArgument(f"dtype is {dtype}; it must be bfloat16, float16 or float32")
     weighted = apply_weights and arrived.row_order != "by_source"
@@ -120,10 +123,14 @@ def _is_fixed(exchange: Exchange) -> bool:
     return exchange.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def _require_recorded(exchange: Exchange, call: str, inputs: dict[str, torch.Tensor]) -> None:
+def require_recorded(exchange: Exchange, call: str, inputs: dict[str, torch.Tensor]) -> None:
+    """Refuses what these functions would misread, or whose gradients they would lose."""
+    require("exchange", exchange, isinstance(exchange, Exchange), "a ferry.torch.Exchange")
     for name, tensor in inputs.items():
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is {type(tensor)}; it must be a torch.Tensor on {exchange.device}")
+        if tensor.is_nested:
+            raise TypeError(f"{name} is a nested tensor; it must be a plain one: give torch.cat(unbind())")
         if tensor.layout is not torch.strided:
             raise TypeError(f"{name} has layout {tensor.layout}; it must be strided: give to_dense()")
         if tensor.device != exchange.device:

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from .._arguments import int32
+from .._arguments import int32, require
 from .._errors import InvalidArgument
 from ._exchange import Exchange
-from ._functions import Rows, combine, dispatch
+from ._functions import Rows, combine, dispatch, require_recorded
 
 
 class TopKRouter(nn.Module):
@@ -55,6 +55,7 @@ class MoELayer(nn.Module):
                  ) -> None:
         super().__init__()
         self._require_usable(exchange, inter)
+        require("router", router, router is None or callable(router), "a module, or None: a TopKRouter")
         if int32("shared_inter", shared_inter) < 0:
             raise InvalidArgument(f"shared_inter is {shared_inter}; it must be 0 or more")
         hidden, groups, device = exchange.hidden, exchange.groups, exchange.device
@@ -75,6 +76,7 @@ class MoELayer(nn.Module):
         yield from (self.gate_up, self.down)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        require_recorded(self.exchange, "MoELayer", {"tokens": tokens})
         if tokens.dim() == 0 or tokens.shape[-1] != self.exchange.hidden:
             raise InvalidArgument(f"tokens has shape {list(tokens.shape)}; it must be [..., {self.exchange.hidden}]")
         flat, kind = tokens.reshape(-1, self.exchange.hidden), self.compute_dtype or self.gate_up.dtype

@@ -196,7 +196,7 @@ def test_what_is_refused():
                 ferry.torch.dispatch(exchange, tokens.numpy(), ids)
             with pytest.raises(ValueError, match="row_order is 'in_place'"):
                 ferry.torch.dispatch(exchange, tokens, ids, row_order="in_place")
-            with pytest.raises(ValueError, match="dtype is torch.float64"):
+            with pytest.raises(ValueError, match="the dtype of tokens is torch.float64"):
                 ferry.torch.dispatch(exchange, tokens.double(), ids)
             with pytest.raises(ValueError, match="tokens is on meta"):
                 ferry.torch.dispatch(exchange, tokens.to("meta"), ids)
