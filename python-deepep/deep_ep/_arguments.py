@@ -42,10 +42,15 @@ def require_bf16(name: str, value: torch.Tensor) -> None:
         raise ValueError(f"{name} is {value.dtype}; it must be torch.bfloat16, as the sums are: convert it first")
 
 
-def require_at_least(least: int, **given: int) -> None:
+def require_whole(**given: int) -> None:
     for name, value in given.items():
         if isinstance(value, bool) or not hasattr(type(value), "__index__"):
             raise TypeError(f"{name} is {value!r}; it must be a whole number")
+
+
+def require_at_least(least: int, **given: int) -> None:
+    require_whole(**given)
+    for name, value in given.items():
         if value < least:
             raise ValueError(f"{name} is {value}; it must be {least} or more")
 

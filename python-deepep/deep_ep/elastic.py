@@ -12,7 +12,8 @@ import torch
 import ferry
 from ferry._halves import give_up_half
 
-from ._arguments import biases, refuse_unknown, refused, require_at_least, require_bf16, require_tensor, require_to_fill
+from ._arguments import (biases, refuse_unknown, refused, require_at_least, require_bf16, require_tensor, require_to_fill,
+                         require_whole)
 from ._config import BUFFER_ALIGNMENT, low_latency_size_hint, rounded_up
 from ._ep_handle import EPHandle, handle_of
 from ._exchanges import Family, Kind
@@ -49,6 +50,7 @@ class ElasticBuffer:
                  num_cpu_timeout_secs: int = 300, num_gpu_timeout_secs: int = 100, explicitly_destroy: bool = False,
                  **more: Any) -> None:
         refuse_unknown("ElasticBuffer", {"num_cpu_bytes": num_cpu_bytes, **more})  # memory for what is not about experts
+        require_at_least(0, num_max_tokens_per_rank=num_max_tokens_per_rank or 0)
         self._ranks = Ranks(group, None)
         self._ranks.deadline = float(os.environ.get("FERRY_DEEPEP_DEADLINE", num_gpu_timeout_secs))
         self.group, self.rank_idx, self.num_ranks = group, self._ranks.rank, self._ranks.size
@@ -226,9 +228,10 @@ class ElasticBuffer:
 
     def _family(self, experts: int, top_k: int, max_tokens: int | None, alignment: int, do_expand: bool) -> Family:
         tokens = max_tokens or self.num_max_tokens_per_rank
+        require_whole(num_max_tokens_per_rank=tokens)
         if tokens <= 0:
             raise ValueError(f"num_max_tokens_per_rank is {tokens}; give it to the buffer or to the dispatch")
-        require_at_least(1, expert_alignment=alignment)
+        require_at_least(1, num_experts=experts, expert_alignment=alignment)
         order = "by_expert" if do_expand else "by_source"
         if not do_expand or alignment not in ALIGNMENTS:
             alignment = 1  # where rows lie does not depend on it, or they are laid out anew

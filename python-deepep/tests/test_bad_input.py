@@ -140,6 +140,10 @@ def test_what_is_no_tensor_is_named_by_an_elastic_buffer() -> None:
             (ValueError, "num_sms is -2; ", lambda: buffer.dispatch(X, IDS, num_experts=4, num_sms=-2)),
             (ValueError, "num_max_tokens_per_rank is -4; ",
              lambda: buffer.dispatch(X, IDS, num_experts=4, num_max_tokens_per_rank=-4)),
+            (TypeError, "num_max_tokens_per_rank is 'a'; it must be a whole number",
+             lambda: buffer.dispatch(X, IDS, num_experts=4, num_max_tokens_per_rank="a")),  # type: ignore[arg-type]
+            (ValueError, "num_max_tokens_per_rank is -1; ", lambda: deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=-1)),
+            (ValueError, "num_experts is 0; it must be 1 or more", lambda: buffer.dispatch(X, IDS, num_experts=0)),
             (TypeError, "bias is 3; ", lambda: buffer.combine(found, handle, bias=3)),  # type: ignore[arg-type]
             (TypeError, "topk_weights is 3; ", lambda: buffer.combine(found, handle, 3)),  # type: ignore[arg-type]
             (ValueError, r"topk_weights .* \[rows, K\]", lambda: buffer.combine(found, handle, torch.ones(3))),
