@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from typing import Any, Callable, ContextManager, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 import torch
 
@@ -26,7 +25,7 @@ class Memory:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._quick = device, _quick(device)
+        self._device, self._quick = device, _quick(device.type)
         self._gpu = device.index if device.type == "cuda" else None
 
     def empty(self, specs: Sequence[Spec]) -> dict[str, torch.Tensor]:
@@ -47,22 +46,23 @@ class Memory:
 
 
 @functools.lru_cache(maxsize=None)
-def _quick(device: torch.device) -> Optional[_MakeStrided]:
-    """What makes memory on the current device of that kind; None: torch has nothing that does."""
+def _quick(kind: str) -> Optional[_MakeStrided]:
+    """What makes memory on the current device of that kind, "cpu" or "cuda"; None: torch has nothing that does.
+
+    It is tried on the CPU alone: a GPU gives no memory while kernels of other ranks wait for this one.
+    """
     guards: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-    make: Optional[_MakeStrided] = getattr(guards, f"_empty_strided_{device.type}", None)
-    current: ContextManager[Any] = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-    with current:
-        for shape, dtype in (((3, 4), torch.bfloat16), ((0, 4), torch.uint8), ((5,), torch.int32)):
-            if make is not None and not _is_right(make, shape, dtype, device):
-                make = None
-    return make
+    on_cpu: Optional[_MakeStrided] = getattr(guards, "_empty_strided_cpu", None)
+    tried = (((3, 4), torch.bfloat16), ((0, 4), torch.uint8), ((5,), torch.int32))
+    if on_cpu is None or not all(_is_right(on_cpu, shape, dtype) for shape, dtype in tried):
+        return None
+    return getattr(guards, f"_empty_strided_{kind}", None)
 
 
-def _is_right(make: _MakeStrided, shape: Shape, dtype: torch.dtype, device: torch.device) -> bool:
+def _is_right(make: _MakeStrided, shape: Shape, dtype: torch.dtype) -> bool:
     try:
         made = make(shape, strides_of(shape), dtype)
         return (type(made) is torch.Tensor and made.shape == shape and made.stride() == strides_of(shape)
-                and made.dtype == dtype and made.device == device and made.layout == torch.strided)
+                and made.dtype == dtype and made.device.type == "cpu" and made.layout == torch.strided)
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return False

@@ -152,6 +152,10 @@ def test_new_outputs_are_memory_of_the_allocator_of_torch():
         with ferry.torch.Exchange(world, **SHAPE) as exchange:
             before = torch.cuda.memory_allocated()
             outputs = exchange.allocate_outputs(extra=("handle", "row_weights"))
+            on_cpu = {name: torch.empty(tensor.shape, dtype=tensor.dtype) for name, tensor in outputs.items()}
+            assert all(tensor.stride() == on_cpu[name].stride() and tensor.data_ptr() % 64 == 0 and not tensor._is_view()
+                       for name, tensor in outputs.items())
+            assert exchange._base._memory._quick is not None
             sizes = [tensor.numel() * tensor.element_size() for tensor in outputs.values()]
             assert torch.cuda.memory_allocated() - before >= sum(sizes)
             payload = outputs.pop("payload")

@@ -9,7 +9,6 @@ import ferry
 import ferry.torch
 from ferry.torch import _exchange, _memory
 
-CPU = torch.device("cpu")
 IDS = torch.tensor([[0, 3], [2, 1], [3, 2]], dtype=torch.int32)
 EXTRA = {"by_expert": ("handle", "counts", "row_weights", "row_sources", "messages", "cumulative_counts", "waited_ns"),
          "padded": ("handle", "row_weights"), "by_source": ("handle", "overflow"), "in_place": ("handle", "counts")}
@@ -80,7 +79,7 @@ def test_they_are_what_torch_empty_makes(order, monkeypatch):
         return [made_by(exchange, order, rows) for rows in (exchange.most_rows(order), None)]
 
     quick = on_one_rank(body, format="fp8_block128")
-    monkeypatch.setattr(_memory, "_quick", lambda device: None)
+    monkeypatch.setattr(_memory, "_quick", lambda kind: None)
     for mine, theirs in zip(quick, on_one_rank(body, format="fp8_block128")):
         assert list(mine) == list(theirs)
         for name, tensor in mine.items():
@@ -103,14 +102,14 @@ def test_a_function_of_torch_that_makes_something_else_is_not_taken(monkeypatch)
                  lambda shape, strides, dtype: torch.empty(shape, dtype=dtype)):
         monkeypatch.setattr(torch._C._dynamo.guards, "_empty_strided_cpu", make)
         _memory._quick.cache_clear()
-        taken.append(_memory._quick(CPU) is make)
+        taken.append(_memory._quick("cpu") is make)
     _memory._quick.cache_clear()
     assert taken == [False, False, False, False, True]
 
 
 def test_the_quick_way_is_there():
     """With this torch. Where a newer one lacks it calls take longer, and this says so."""
-    assert _memory._quick(CPU) is not None
+    assert _memory._quick("cpu") is not None
 
 
 def test_memory_is_filled_where_torch_is_told_to():
