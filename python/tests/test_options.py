@@ -112,7 +112,7 @@ def test_scales_of_each_token_are_bf16_where_the_array_given_is(row_order):
             assert (narrow.global_scales[has] == rounded).all()
             assert close(narrow.values()[has], wide.values()[np.flatnonzero(wide.has_token)], 2 ** -8)
             outputs["global_scales"] = np.zeros(outputs["global_scales"].shape, np.float16)
-            with pytest.raises(ValueError, match="global_scales is f16"):
+            with pytest.raises(ValueError, match="global_scales has dtype f16"):
                 exchange.dispatch(*inputs_of(world.rank), outputs=outputs, row_order=row_order)
 
     devices.run_on_cpus(3, body)
