@@ -17,9 +17,10 @@ struct HandleFault {
   std::int64_t wanted = 0;
 };
 
-// I10: ends the exchange on all ranks at once. The word says which field it was. One thread calls it.
+// I10: ends the exchange on all ranks at once. The word says which field it was. One thread calls it. Not inlined: no
+// round that goes well needs it.
 template <DeviceFabric F>
-__device__ void end_for_fault(const PeerLinks& links, Operation operation, const HandleFault& fault) {
+__device__ __noinline__ void end_for_fault(const PeerLinks& links, Operation operation, HandleFault fault) {
   if (fetch_add_acq_rel(links.state->failed, 1u) != 0) return;
   const auto field = static_cast<Epoch>(fault.field);
   links.record->wait = {.operation = operation,
