@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "ferry/detail/formats/rounded.h"
 #include "ferry/detail/layout/scale_layout.h"
@@ -100,7 +101,7 @@ void DecodedCase::fill_global_scales(std::mt19937& random) {
     const auto rounded_bits = static_cast<std::uint16_t>(codec::bf16_of(bits));
     std::memcpy(narrow.data() + 2 * row, &rounded_bits, sizeof rounded_bits);
   }
-  scales.host = narrow;
+  scales.host = std::move(narrow);
 }
 
 void DecodedCase::set_rows(const std::vector<std::uint32_t>& rows) {
