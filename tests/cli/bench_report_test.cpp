@@ -32,14 +32,16 @@ std::vector<std::string> row(const std::string& text, std::size_t index) {
   return {std::istream_iterator<std::string>(words), {}};
 }
 
-TEST(BenchTable, HasTimesFloorAndBaseline) {
+TEST(BenchTable, HasTimesFloorBoundAndBaseline) {
   BenchResult with = result();
   with.baseline = BaselineMeasurement{{{60e-6}}, "MPI", 2};
   const std::string text = to_text(std::vector<BenchResult>{with, result()});
-  EXPECT_THAT(row(text, 0), testing::ElementsAre("pair", "bf16", "by_rank", "uniform", "234", "10.0", "30.0", "1000.0",
-                                                 "1000.0", "2.00", "MB", "100.0", "20.0", "1.50", "60.0", "0.50"));
+  EXPECT_THAT(row(text, 0),
+              testing::ElementsAre("pair", "bf16", "by_rank", "uniform", "234", "10.0", "30.0", "1000.0", "1000.0",
+                                   "2.00", "MB", "100.0", "20.0", "1.50", "22.0", "1.36", "60.0", "0.50"));
   const std::vector<std::string> without = row(text, 1);
-  EXPECT_THAT(std::vector(without.end() - 4, without.end()), testing::ElementsAre("20.0", "1.50", "-", "-"));
+  EXPECT_THAT(std::vector(without.end() - 6, without.end()),
+              testing::ElementsAre("20.0", "1.50", "22.0", "1.36", "-", "-"));
 }
 
 TEST(BenchTable, WithoutBaselinesHasNoColumnForThem) {
