@@ -13,7 +13,8 @@
 //       store_word: one thread stores one word. It orders nothing, which is enough for a word with a tag (I19).
 //   D5  signal_after_puts, signal_each_after_puts: C2, for the stores and puts of all threads of the team. The latter
 //       sets `words` consecutive words at each rank that is not skipped.
-//   D6  complete_puts: no put of this team is in flight after it. I8 needs it where the host may give up a round.
+//   D6  fence_puts: what threads of the team put to the peer arrives before what they put and signal from now on (C2).
+//       complete_puts: no put of this team is in flight after it. I8 needs it where the host may give up a round.
 //   D7  Every wait is as C6 and names the rank that it waits for. waits() has the waits that only kernels make.
 //   D8  A fabric keeps a reference to the kernel's parameter, no copy. The fabric itself lives in registers.
 #pragma once
@@ -82,7 +83,7 @@ concept DeviceFabric = Fabric<F> && RankReach<typename F::Reach> && DeviceWaits<
   f.signal_each_after_puts(g, int{}, offset, Epoch{}, skipped, int{});
   f.store(int{}, offset, entry);
   f.store_word(int{}, offset, std::uint32_t{});
-  f.fence_puts(g, int{});  // C2
+  f.fence_puts(g, int{});
   f.complete_puts(g);
   // wait
   { f.wait_at_least(w, offset, Epoch{}, site) } -> std::same_as<bool>;
