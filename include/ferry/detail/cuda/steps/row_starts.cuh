@@ -46,8 +46,8 @@ struct GroupsWanted {
   int alignment;         // of others
 };
 
-// A replay aligns rows as the dispatch of its handle did. `replayed`: null: there is no handle, or its rows have no
-// alignment. Where the handle is none, whatever it says is a power of two.
+// A replay aligns rows as the dispatch of its handle did. `replayed` is null without a handle, and where its rows have
+// no alignment. I18: the header may hold any bytes, and align_row takes a power of two.
 __device__ inline int alignment_of(const Plan& plan, const HandleHeader* replayed) {
   if (replayed == nullptr) return plan.alignment;
   const std::int32_t kept = replayed->alignment;
