@@ -62,6 +62,7 @@ struct Loopback {
   void put_then_signal(const Group&, int, const SignalledPut&) {}
   void put_then_signal_each(const Group&, const Destinations&, const SignalledPut&) {}
   void finish_puts(const Group&) {}
+  void fence_puts(const Group&, int) {}
 #ifndef FERRY_BREAK
   void complete_puts(const Group&) {}
 #endif
