@@ -93,10 +93,21 @@ constexpr bool takes_input_scale(const F& format) {
   return true;
 }
 
+namespace detail {
+FERRY_HD constexpr int scales_of_blocks(int block, int hidden) {  // hidden + block may be more than an int holds
+  return block == 0 ? 0 : hidden / block + (hidden % block != 0 ? 1 : 0);
+}
+}  // namespace detail
+
+// A format whose scales are no blocks of columns says how many there are: scales_per_row(hidden). AnyFormat does.
 template <class F>
 FERRY_HD constexpr int scales_per_row(const F& format, int hidden) {
-  const int block = format.block();  // hidden + block may be more than an int holds
-  return block == 0 ? 0 : hidden / block + (hidden % block != 0 ? 1 : 0);
+  if constexpr (requires {
+                  { format.scales_per_row(hidden) } -> std::same_as<int>;
+                })
+    return format.scales_per_row(hidden);
+  else
+    return detail::scales_of_blocks(format.block(), hidden);
 }
 // Bytes of a message: payload, scales, up to a multiple of 16.
 template <class F>
@@ -105,6 +116,14 @@ FERRY_HD constexpr std::size_t message_bytes(const F& format, int hidden) {
       format.payload_bytes(hidden) + static_cast<std::size_t>(scales_per_row(format, hidden)) * format.scale_bytes();
   return (bytes + 15) / 16 * 16;
 }
+
+// The rows of a format whose bytes nobody looks at (bytes_format).
+struct BytesRow {
+  std::int64_t payload_bytes = 0;                     // a positive multiple of 16, at most 2^25
+  int scales_per_row = 0;                             // at most 2^20; 0: none, and the two below mean nothing
+  int scale_bytes = 4;                                // of a scale: 1, 2 or 4
+  ScaleLayout scale_layout = ScaleLayout::row_major;  // transposed: of 1 or 4 bytes; tiled: of 1 byte
+};
 
 // A format behind function pointers: what the CPU exchange, the command line and the tests hold. Itself a TokenFormat.
 struct FormatTable {
@@ -117,6 +136,9 @@ struct FormatTable {
   int (*encode)(InputRow row, int hidden, float input_scale, std::byte* payload, std::byte* scales);
   void (*decode)(const std::byte* payload, const std::byte* scales, int hidden, float input_scale, float* out);
   bool takes_input_scale = true;
+  // Not null: nothing encodes or decodes the format, payload_bytes is not called, and block is 0. It must live as long
+  // as the table.
+  const BytesRow* bytes = nullptr;
 };
 
 class AnyFormat {
@@ -130,7 +152,14 @@ class AnyFormat {
   ScaleLayout scale_layout() const { return table_->scale_layout; }
   int alignment() const { return table_->alignment; }
   bool takes_input_scale() const { return table_->takes_input_scale; }
-  std::size_t payload_bytes(int hidden) const { return table_->payload_bytes(hidden); }
+  bool encodes() const { return table_->bytes == nullptr; }  // false: encode and decode throw Error(unsupported)
+  std::size_t payload_bytes(int hidden) const {
+    return encodes() ? table_->payload_bytes(hidden) : static_cast<std::size_t>(table_->bytes->payload_bytes);
+  }
+  int scales_per_row(int hidden) const {
+    if (encodes()) return detail::scales_of_blocks(block(), hidden);
+    return table_->bytes->scales_per_row * (table_->bytes->scale_bytes == 2 ? 2 : 1);
+  }
   int encode(const SerialGroup&, InputRow row, int hidden, float input_scale, std::byte* payload,
              std::byte* scales) const {
     return table_->encode(row, hidden, input_scale, payload, scales);
@@ -173,8 +202,17 @@ constexpr AnyFormat any_format() {
 // The formats of the library (docs/formats.md) in the order of their list, with the fast CPU encoders of this machine.
 std::span<const AnyFormat> all_formats();
 
-// Throws Error(invalid_argument) that lists the names where there is no such format.
+// Also a bytes_format by its name. Throws Error(invalid_argument) that lists the names where there is no such format.
 AnyFormat format_named(std::string_view name);
+
+// A format for tokens that come encoded in a way that the library does not know (int8 with a scale for each token,
+// say). Payload and scales are never looked at: they travel as they are and come out so, in every order of rows. Tokens
+// are u8 [n, payload_bytes], of any hidden. Scales of 1 byte are u8, of 4 bytes f32 in name; one of 2 bytes is two
+// columns of u8, row-major. An expert's first row has alignment 1 unless the exchange says otherwise. Equal rows give
+// equal formats. name() has the sizes: bytes_7168, bytes_7168_56x4, bytes_7168_56x4_transposed. It is no result_format,
+// and swiglu and decoding refuse it. Throws Error(invalid_argument) that names the field, its value and the limit. Any
+// thread may call it.
+AnyFormat bytes_format(const BytesRow& row);
 
 // The formats in which results may travel home (ExchangeOptions::result_format): all_formats(), and f16 and f32. The
 // second throws as format_named does.

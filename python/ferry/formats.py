@@ -29,6 +29,7 @@ class Format:
         self.scale_layout: str = core.scale_layout  #: where rows keep them: none, row_major, transposed, tiled
         self.alignment: int = core.alignment  #: default alignment of an expert's first row
         self.takes_input_scale: bool = core.takes_input_scale
+        self.encodes: bool = core.encodes  #: False for bytes_format: encode and decode raise InvalidArgument
 
     @property
     def scale_dtype(self) -> str:
@@ -95,6 +96,19 @@ def _rows_and_columns(name: str, array: Array) -> tuple[int, int]:
 def format_named(name: str) -> Format:
     """The format of that name. Raises InvalidArgument that lists the names."""
     return Format(_ferry.format_named(text("format", name, "text: a name, as names() has them")))
+
+
+def bytes_format(payload_bytes: int, *, scales_per_row: int = 0, scale_bytes: int = 4,
+                 scale_layout: str = "row_major") -> Format:
+    """A format for tokens that are encoded in a way that Ferry does not know: its bytes are never looked at.
+
+    Tokens are u8 [n, payload_bytes], payload_bytes a multiple of 16. With scales, token_scales is f32
+    [n, scales_per_row] for scales of 4 bytes, u8 for those of 1 byte, and u8 [n, 2 * scales_per_row] for those of 2.
+    `scale_layout` says how rows keep them: row_major, transposed (of 1 or 4 bytes) or tiled (of 1 byte). An Exchange
+    takes the format as `format` or in `more_formats`, also by its name. Raises InvalidArgument.
+    """
+    layout = text("scale_layout", scale_layout, "text: row_major, transposed or tiled")
+    return Format(_ferry.bytes_format(payload_bytes, scales_per_row, scale_bytes, layout))
 
 
 def names() -> list[str]:

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -93,7 +94,14 @@ int hidden_of(const ConstTensor& rows, const char* what) {
   return static_cast<int>(rows.shape[1]);
 }
 
+void require_values(const PyFormat& self) {
+  if (!self.format.encodes())
+    throw Error(ErrorKind::invalid_argument, std::string("format is ") + self.format.name() +
+                                                 "; its bytes are never looked at, so nothing encodes or decodes them");
+}
+
 int encode(const PyFormat& self, nb::handle tokens, nb::handle payload, nb::handle scales, nb::handle scale) {
+  require_values(self);
   Arrays arrays;
   const ConstTensor in = arrays.read(tokens, "tokens");
   const Tensor codes = arrays.fill(payload, "payload"), factors = arrays.fill(scales, "scales");
@@ -118,6 +126,7 @@ int encode(const PyFormat& self, nb::handle tokens, nb::handle payload, nb::hand
 }
 
 void decode(const PyFormat& self, nb::handle payload, nb::handle scales, nb::handle values, nb::handle scale) {
+  require_values(self);
   Arrays arrays;
   const ConstTensor codes = arrays.read(payload, "payload"), factors = arrays.read(scales, "scales");
   const Tensor out = arrays.fill(values, "values");
@@ -144,6 +153,16 @@ PyFormat py_format_named(const std::string& name) {
   return {format_named(name)};
 }
 
+PyFormat py_bytes_format(nb::handle payload_bytes, nb::handle scales, nb::handle scale_bytes,
+                         const std::string& layout) {
+  using enum ScaleLayout;
+  return {
+      bytes_format({.payload_bytes = whole_as<std::int64_t>("payload_bytes", payload_bytes),
+                    .scales_per_row = whole_as<int>("scales_per_row", scales),
+                    .scale_bytes = whole_as<int>("scale_bytes", scale_bytes),
+                    .scale_layout = value_named("scale_layout", layout, std::array{row_major, transposed, tiled})})};
+}
+
 std::vector<PyFormat> list_of(std::span<const AnyFormat> formats) {
   std::vector<PyFormat> list;
   for (const AnyFormat& format : formats) list.push_back({format});
@@ -159,6 +178,7 @@ void add_formats(nb::module_& module) {
       .def_prop_ro("scale_bytes", [](const PyFormat& self) { return self.format.scale_bytes(); })
       .def_prop_ro("scale_layout", [](const PyFormat& self) { return to_string(self.format.scale_layout()); })
       .def_prop_ro("alignment", [](const PyFormat& self) { return self.format.alignment(); })
+      .def_prop_ro("encodes", [](const PyFormat& self) { return self.format.encodes(); })
       .def_prop_ro("takes_input_scale", [](const PyFormat& self) { return self.format.takes_input_scale(); })
       .def(
           "payload_bytes",
@@ -178,6 +198,8 @@ void add_formats(nb::module_& module) {
   module.def("all_formats", [] { return list_of(all_formats()); });
   module.def("result_formats", [] { return list_of(result_formats()); });
   module.def("format_named", &py_format_named, "name"_a);
+  module.def("bytes_format", &py_bytes_format, "payload_bytes"_a.none(), "scales_per_row"_a.none(),
+             "scale_bytes"_a.none(), "scale_layout"_a);
 }
 
 }  // namespace ferry::python

@@ -54,6 +54,12 @@ def test_what_is_encoded_comes_back(name, hidden):
     (lambda: ferry.formats.decode("mxfp8", np.zeros((2, 64), np.uint8), np.zeros((2, 3), np.uint8), 64),
      ["scales", "[2, 3]", "[2, 2]"]),
     (lambda: ferry.formats.encode("mxfp8", np.zeros((64, 2), np.float32).T), ["tokens", "contiguous"]),
+    (lambda: ferry.formats.encode("bytes_32", np.zeros((2, 32), np.float32)), ["bytes_32", "never looked at"]),
+    (lambda: ferry.formats.decode("bytes_32", np.zeros((2, 32), np.uint8), None, 32), ["bytes_32", "never looked at"]),
+    (lambda: ferry.formats.bytes_format(24), ["payload_bytes", "24", "16"]),
+    (lambda: ferry.formats.bytes_format(32, scales_per_row=1, scale_bytes=3), ["scale_bytes", "3", "1, 2 or 4"]),
+    (lambda: ferry.formats.bytes_format(32, scales_per_row=1, scale_layout="rows"), ["scale_layout", "rows"]),
+    (lambda: ferry.formats.format_named("bytes_32_"), ["bytes_32_", "bytes_7168_56x4"]),
 ])
 def test_bad_arguments_are_named(call, words):
     with pytest.raises(ValueError) as raised:

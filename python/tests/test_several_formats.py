@@ -75,6 +75,40 @@ def test_bytes_that_nobody_looks_at(run):
     run(LAYER.ranks, body)
 
 
+@pytest.mark.parametrize("scale_bytes, dtype", [(4, np.float32), (2, np.uint8), (1, np.uint8)])
+def test_rows_of_a_size_of_their_own(scale_bytes, dtype, run):
+    """Codes and scales that Ferry does not know, of other sizes than any of its formats."""
+    own = ferry.formats.bytes_format(48, scales_per_row=3, scale_bytes=scale_bytes)
+    columns = 6 if scale_bytes == 2 else 3
+    assert own.name == f"bytes_48_3x{scale_bytes}" and own == ferry.formats.format_named(own.name) and not own.encodes
+    sent = [np.random.default_rng(rank).integers(0, 256, (len(tokens), 48), np.uint8)
+            for rank, tokens in enumerate(LAYER.tokens)]
+    scales = [np.random.default_rng(9 + rank).integers(1, 200, (len(tokens), columns)).astype(dtype)
+              for rank, tokens in enumerate(LAYER.tokens)]
+    for rank, rows in enumerate(sent):
+        rows[:, 0], rows[:, 1] = rank, np.arange(len(rows))
+
+    def body(world):
+        rank = world.rank
+        with open_exchange(world, more_formats=[own, "bf16"]) as exchange:
+            arrivals = exchange.dispatch(sent[rank], *inputs_of(rank)[1:], token_scales=scales[rank], format=own)
+            offsets, src_info, came, factors = (np.asarray(array) for array in (
+                arrivals.row_offsets, arrivals.src_info, arrivals.payload, arrivals.scales))
+            assert came.shape[1] == 48 and factors.shape[1] == columns and factors.dtype == dtype
+            rows = [row for row in range(offsets[-1]) if src_info[row, 0] >= 0]
+            assert rows
+            for row in rows:
+                source, token = came[row, :2]
+                assert token == src_info[row, 0] and (came[row] == sent[source][token]).all()
+                assert (factors[row] == scales[source][token]).all()
+            with pytest.raises(ferry.InvalidArgument, match=f"tokens .*{own.name}: give u8"):
+                exchange.dispatch(*inputs_of(rank), format=own)
+            assert close(exchange.combine(LAYER.results_of(rank, exchange.dispatch(*inputs_of(rank), format="bf16"))),
+                         rank, 0.02)
+
+    run(LAYER.ranks, body)
+
+
 def test_a_handle_passes_from_format_to_format(run):
     def body(world):
         rank = world.rank

@@ -48,6 +48,7 @@ ConstTensor wanted(DType dtype, std::initializer_list<std::int64_t> shape) { ret
 
 void check_options(const AnyFormat& format, const SwigluOptions& options) {
   if (const std::string why = why_invalid(format); !why.empty()) refuse("{}", why);
+  if (const std::string why = why_without_values(format); !why.empty()) refuse("{}", why);
   const bool may_tile =
       format.scale_layout() == ScaleLayout::tiled || (format.scale_bytes() == 1 && format.block() == 32);
   if (options.tiled_scales && !may_tile)

@@ -26,6 +26,7 @@ const std::vector<Case>& all_cases() {
     add_overflow_cases(list);
     add_release_cases(list);
     add_option_cases(list);
+    add_bytes_cases(list);
     add_weight_cases(list);
     add_returned_weight_cases(list);
     add_reduction_cases(list);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "ferry/detail/formats/format_check.h"
 #include "ferry/detail/formats/row_sum.h"
 #include "ferry/detail/layout/row_layout_check.h"
 #include "ferry/detail/layout/scale_layout.h"
@@ -89,6 +90,7 @@ float factor_of(const RowLayout& layout, const DispatchOutput& output, std::int6
 
 void decode_row(const AnyFormat& format, const RowLayout& layout, const DispatchOutput& output, std::int64_t row,
                 std::span<float> values, float input_scale) {
+  if (const std::string why = why_without_values(format); !why.empty()) refuse("{}", why);
   if (const std::string why = why_other_format(format, layout); !why.empty()) refuse("{}", why);
   require_payload(layout, output.payload);
   const std::int64_t capacity = output.payload.shape[0];

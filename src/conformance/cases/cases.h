@@ -36,6 +36,7 @@ void add_overflow_cases(Cases& cases);  // rows for which there is no room
 void add_size_cases(Cases& cases);      // rows that are counted before they are written, outputs of exact size
 void add_excess_cases(Cases& cases);    // more tokens than a dispatch can take
 void add_option_cases(Cases& cases);    // hooks, dtypes, strides, alignment, shared expert, skip_a2a
+void add_bytes_cases(Cases& cases);     // formats whose bytes nobody looks at
 
 // worlds/
 void add_world_cases(Cases& cases);  // all_gather and barrier

@@ -3,7 +3,9 @@
 namespace ferry::conformance {
 
 void ExcessTokens::give(RankRound& round) const {
-  round.in.tokens = ConstTensor(tokens_.data(), DType::f32, {count_, hidden_});
+  const ConstTensor& own = round.in.tokens;  // where it is encoded, only such tokens may be allowed
+  round.in.tokens = own.dtype == DType::u8 ? ConstTensor(tokens_.data(), DType::u8, {count_, own.shape[1]})
+                                           : ConstTensor(tokens_.data(), DType::f32, {count_, hidden_});
   for (ConstTensor* each : {&round.in.topk_ids, &round.in.topk_weights, &round.in.in_rank}) each->shape[0] = count_;
 }
 

@@ -201,8 +201,28 @@ ExchangeOptions options_for(const char* format, Reduction reduction) {
   return options;
 }
 
+namespace {
+
+// A format that looks at no byte, for rows of this one.
+template <class Options>
+void use_bytes(Options& options, int hidden) {
+  const AnyFormat& format = options.format;
+  if (options.expert_alignment == 0) options.expert_alignment = format.alignment();
+  options.format = bytes_format({.payload_bytes = static_cast<std::int64_t>(format.payload_bytes(hidden)),
+                                 .scales_per_row = scales_per_row(format, hidden),
+                                 .scale_bytes = format.scale_bytes(),
+                                 .scale_layout = options.tiled_scales ? ScaleLayout::tiled : format.scale_layout()});
+  options.tiled_scales = false;
+}
+
+}  // namespace
+
 ExchangeOptions exchange_options(const ScenarioSettings& settings) {
-  return options_in(settings.options, settings.format);
+  ExchangeOptions options = options_in(settings.options, settings.format);
+  if (!settings.as_bytes) return options;
+  use_bytes(options, settings.shape.hidden);
+  for (DispatchFormat& other : options.more_formats) use_bytes(other, settings.shape.hidden);
+  return options;
 }
 
 Reduction reduction_of(const ScenarioSettings& settings) {

@@ -78,6 +78,7 @@ struct ScenarioSettings {
   bool each_its_own = false;           // ranks differ in all that they may: settings_at
   // DispatchInput::format. Where it is i > 0, options.more_formats[i - 1] is the exchange's own: exchange_options().
   int format = 0;
+  bool as_bytes = false;  // the exchange has formats of the same sizes that look at no byte; all tokens come encoded
 };
 
 struct Scenario {

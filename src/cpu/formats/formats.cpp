@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/nearest.h"
+#include "cpu/formats/bytes_format.h"
 #include "ferry/detail/formats/float_formats.h"
 #include "ferry/error.h"
 
@@ -67,6 +69,7 @@ std::span<const AnyFormat> all_formats() { return cpu::formats_at(cpu::best_simd
 AnyFormat format_named(std::string_view name) {
   const AnyFormat* const found = find_format(cpu::formats_at(cpu::best_simd_level()), name);
   if (found != nullptr) return *found;
+  if (const std::optional<AnyFormat> bytes = bytes_format_named(name)) return *bytes;
   const std::vector<std::string> names(std::begin(kFormatNames), std::end(kFormatNames));
   throw Error(ErrorKind::invalid_argument, fmt::format("format: '{}' is not a format; known are {}{}", name,
                                                        fmt::join(names, ", "), did_you_mean(std::string(name), names)));

@@ -34,6 +34,7 @@ void check_options(const AnyFormat& format, const RowLayout& layout, const Decod
   constexpr auto kInvalid = ErrorKind::invalid_argument;
   if (launch.max_blocks < 0) refuse(kInvalid, "max_blocks is {}; it must be 0 (no limit) or more", launch.max_blocks);
   if (const std::string why = why_invalid(format); !why.empty()) refuse(kInvalid, "{}", why);
+  if (const std::string why = why_without_values(format); !why.empty()) refuse(kInvalid, "{}", why);
   if (layout.hidden <= 0 || layout.hidden % kHiddenMultiple != 0)
     refuse(kInvalid, "hidden of the layout is {}; it must be a positive multiple of {}", layout.hidden,
            kHiddenMultiple);

@@ -82,6 +82,7 @@ void require_valid_formats(const Shape& shape, const ExchangeOptions& options) {
 void require_valid(const Shape& shape, const ExchangeOptions& o) {
   require_valid(shape);
   if (const std::string why = why_invalid(o.result_format); !why.empty()) refuse("result_format: " + why);
+  if (const std::string why = why_without_values(o.result_format); !why.empty()) refuse("result_format: " + why);
   if (o.allreduce_world_size < 1)
     refuse(fmt::format("allreduce_world_size is {}; it must be at least 1", o.allreduce_world_size));
   if (o.allreduce_world_size > 1 && !o.skip_a2a)

@@ -10,6 +10,7 @@ namespace ferry {
 // Empty where tokens can travel in the format, else the reason with its values. Scale tensors are u8 or f32, so a scale
 // has 1 byte or 4.
 inline std::string why_invalid(const AnyFormat& format) {
+  if (!format.encodes()) return {};  // bytes_format has checked it
   const int bytes = format.scale_bytes();
   const std::string name = format.name();
   if (bytes != 0 && bytes != 1 && bytes != 4)
@@ -22,6 +23,12 @@ inline std::string why_invalid(const AnyFormat& format) {
            std::to_string(bytes) + " and scale_layout " + to_string(format.scale_layout()) +
            "; with scales none of the three is 0 or none, and without scales all are";
   return {};
+}
+
+// Empty where the format encodes and decodes values, else the reason.
+inline std::string why_without_values(const AnyFormat& format) {
+  if (format.encodes()) return {};
+  return std::string("the bytes of ") + format.name() + " are never looked at, so nothing encodes or decodes them";
 }
 
 }  // namespace ferry

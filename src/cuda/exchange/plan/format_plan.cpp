@@ -18,6 +18,7 @@ const DispatchLauncher& scaling_launcher(const DispatchLauncher* launcher, int r
 const DispatchLauncher& launcher_for(const Launchers& launchers, const ExchangeOptions& options, int rank) {
   if (options.dynamic_scales) return scaling_launcher(launchers.scaling, rank);
   const AnyFormat& format = options.format;
+  if (!format.encodes()) return *launchers.given_rows;  // which receives rows of any format, too
   const DispatchLauncher* launcher = launchers.find_dispatch(format.name());
   if (launcher == nullptr)
     refuse(ErrorKind::unsupported, rank,
