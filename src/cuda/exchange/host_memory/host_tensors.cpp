@@ -70,7 +70,7 @@ std::size_t HostTensors::most_bytes(const Shape& shape, const RowLayout& layout,
   std::int64_t scales = static_cast<std::int64_t>(size_of(layout.scale_dtype));
   for (const std::int64_t extent : layout.scales_shape(rows)) scales *= extent;
   const std::int64_t bytes[] = {3 * layout.handle_bytes,
-                                n * shape.hidden * 4,
+                                n * std::max(std::int64_t{shape.hidden} * 4, layout.payload_row_bytes),
                                 n * layout.scales_per_row * static_cast<std::int64_t>(size_of(layout.scale_dtype)),
                                 n * shape.top_k * 8,
                                 n * shape.top_k * 4,

@@ -44,7 +44,8 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
   const std::size_t needed = std::max(for_dispatch, combine_shared_bytes(plan_));
   if (needed > most_shared)
     refuse(ErrorKind::unsupported, rank,
-           "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
+           "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden (or the rows of a "
+           "bytes_format), or experts, smaller",
            to_string(shape), needed, device.index, most_shared);
   has_pipeline_ = kernels.combine.has_pipeline && combine_pipeline_bytes() <= most_shared;
   const auto load = [&](const DispatchLauncher& launcher) {
