@@ -113,10 +113,10 @@ add_dependencies(ferry_cuda_compile ferry_cuda)
 set(of_direct ${CMAKE_CURRENT_BINARY_DIR}/instances/direct)
 ferry_format_sources(dispatch_sources ${of_direct}_dispatch_instance.cu.in Bf16)
 ferry_format_sources(combine_sources ${of_direct}_combine_instance.cu.in Bf16 Nvfp4)
-ferry_format_sources(half_sources ${of_direct}_half_combine_instance.cu.in Bf16 Nvfp4)
+ferry_format_sources(f16_sources ${of_direct}_f16_combine_instance.cu.in Bf16 Nvfp4)
 ferry_format_sources(swiglu_sources src/cuda/activation/swiglu_instance.cu.in Mxfp8 Nvfp4)
 add_library(ferry_cuda_other_gpus OBJECT EXCLUDE_FROM_ALL src/cuda/kernels/launch.cu src/cuda/kernels/codec_compile.cu
-                                                          ${dispatch_sources} ${combine_sources} ${half_sources}
+                                                          ${dispatch_sources} ${combine_sources} ${f16_sources}
                                                           ${swiglu_sources})
 set_target_properties(ferry_cuda_other_gpus PROPERTIES CUDA_ARCHITECTURES "80-real;100f-real")
 target_include_directories(ferry_cuda_other_gpus PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)

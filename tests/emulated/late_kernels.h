@@ -9,8 +9,8 @@ namespace ferry::test {
 const cuda::DispatchLauncher* find_late_dispatch(const char* name);
 const cuda::CombineLauncher* find_late_combine(const char* name);
 const cuda::DispatchLauncher& late_given_rows();
-const cuda::CombineLauncher* find_late_half_combine(const char* name);  // the same formats of results
-const cuda::DispatchLauncher& late_scaling();                           // of nvfp4
+const cuda::CombineLauncher* find_late_f16_combine(const char* name);  // the same formats of results
+const cuda::DispatchLauncher& late_scaling();                          // of nvfp4
 const cuda::DispatchLauncher& late_given_scaled_rows();
 
 }  // namespace ferry::test

@@ -2,16 +2,16 @@
 
 #include "emulated/late_kernels.h"
 #include "emulated/late_puts.h"
-#include "ferry/detail/cuda/launch/half_launch.cuh"
+#include "ferry/detail/cuda/launch/f16_launch.cuh"
 #include "ferry/detail/cuda/team/scaled_messages.cuh"
 #include "ferry/detail/formats/format_list.h"
 
 namespace ferry::test {
 
-const cuda::CombineLauncher* find_late_half_combine(const char* name) {
+const cuda::CombineLauncher* find_late_f16_combine(const char* name) {
   const cuda::CombineLauncher* found = nullptr;
   FormatList<Bf16, F32, Fp8Block128, Nvfp4>::for_each([&]<class Format>(std::type_identity<Format>) {
-    static const cuda::CombineLauncher kLauncher = cuda::half_combine_launcher<LateFabric, Format>();
+    static const cuda::CombineLauncher kLauncher = cuda::f16_combine_launcher<LateFabric, Format>();
     if (std::string_view(name) == Format::name()) found = &kLauncher;
   });
   return found;

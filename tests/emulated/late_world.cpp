@@ -54,8 +54,8 @@ class LateWorld final : public cuda::GpuWorld<World> {
     static const cuda::SmallLaunchers kSmall = cuda::small_launchers<LateFabric>();
     static const cuda::ReceiveLaunchers kReceive = cuda::receive_launchers<LateFabric>();
     return {
-        &find_late_dispatch, &late_given_rows(),        &find_late_combine,     &kSmall, &kReceive, LateFabric::kName,
-        &late_scaling(),     &late_given_scaled_rows(), &find_late_half_combine};
+        &find_late_dispatch, &late_given_rows(),        &find_late_combine,    &kSmall, &kReceive, LateFabric::kName,
+        &late_scaling(),     &late_given_scaled_rows(), &find_late_f16_combine};
   }
   const char* fabric() const override { return LateFabric::kName; }
   cuda::GpuHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {

@@ -16,7 +16,7 @@
 #include "ferry/detail/cuda/fabric/compiled_hooks.cuh"
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
 #include "ferry/detail/cuda/launch/compiled_access.h"
-#include "ferry/detail/cuda/launch/half_launch.cuh"
+#include "ferry/detail/cuda/launch/f16_launch.cuh"
 #include "ferry/detail/cuda/launch/launch.cuh"
 #include "ferry/detail/formats/format_list.h"
 #include "ferry/exchange.h"
@@ -123,8 +123,8 @@ class CompiledExchange {
     if (result_format == std::string_view(Results{}.name())) return &kCombine;
     return kHasHooks ? nullptr : find_combine_instance<Wire>(result_format);
   }
-  static const CombineLauncher* find_half_combine(const char* result_format) {
-    return kHasHooks ? nullptr : find_half_combine_instance<Wire>(result_format);
+  static const CombineLauncher* find_f16_combine(const char* result_format) {
+    return kHasHooks ? nullptr : find_f16_combine_instance<Wire>(result_format);
   }
   static DispatchLauncher given_rows() {
     if constexpr (kHasHooks)
@@ -146,7 +146,7 @@ class CompiledExchange {
                                       Wire::kName,
                                       nullptr,
                                       nullptr,
-                                      &find_half_combine,
+                                      &find_f16_combine,
                                       true};
     return kLaunchers;
   }

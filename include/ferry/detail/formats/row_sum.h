@@ -22,7 +22,7 @@ FERRY_HD constexpr std::uint16_t float_to_bf16(float value) {
 }
 
 // An element of a row of sums, which are bf16, f16 or f32. Kernels of f16 sums have stores of their own
-// (cuda/team/half_ops.cuh).
+// (cuda/team/f16_ops.cuh).
 FERRY_HD inline void store_value(std::byte* row, DType dtype, int column, float value) {
 #if !defined(__CUDA_ARCH__)
   if (dtype == DType::f16) {
@@ -39,7 +39,7 @@ FERRY_HD inline void store_value(std::byte* row, DType dtype, int column, float 
 struct SumRow {
   const std::byte* data;
   float weight;
-  DType dtype;  // bf16, f16 or f32. Kernels read f16 rows in half_ops.cuh, and results that are still encoded: u8
+  DType dtype;  // bf16, f16 or f32. Kernels read f16 rows in f16_ops.cuh, and results that are still encoded: u8
 
   FERRY_HD bool is_f32() const { return dtype == DType::f32; }
   FERRY_HD float at(int column) const {

@@ -39,7 +39,7 @@ const CombineLauncher& launcher_for_results(const Launchers& launchers, const An
 }
 
 const CombineLauncher* f16_launcher(const Launchers& launchers, const AnyFormat& format) {
-  return launchers.find_half_combine == nullptr ? nullptr : launchers.find_half_combine(format.name());
+  return launchers.find_f16_combine == nullptr ? nullptr : launchers.find_f16_combine(format.name());
 }
 
 ExchangeKernels kernels_of(const Launchers& launchers, const ExchangeOptions& options, int rank) {

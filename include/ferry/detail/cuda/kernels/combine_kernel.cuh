@@ -1,5 +1,5 @@
 // The combine kernel: blocks send results, or sum what has arrived, or do both. It knows nothing of the token format;
-// `Ops` know how results travel: TeamOps as bf16, EncodedOps in another format. HalfOps are for rows, bias or sums of
+// `Ops` know how results travel: TeamOps as bf16, EncodedOps in another format. F16Ops are for rows, bias or sums of
 // f16.
 #pragma once
 

@@ -78,7 +78,7 @@ struct Launchers {
   const DispatchLauncher* scaling = nullptr;
   const DispatchLauncher* given_scaled_rows = nullptr;
   // Combines with rows, bias or sums of f16. Null where a build has none, as with hooks.
-  const CombineLauncher* (*find_half_combine)(const char* result_format) = nullptr;
+  const CombineLauncher* (*find_f16_combine)(const char* result_format) = nullptr;
   bool of_program = false;  // a program compiled them, with its hooks in them
 };
 // Over DirectFabric, which reaches direct ranks only.

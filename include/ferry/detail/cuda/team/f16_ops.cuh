@@ -1,4 +1,4 @@
-// HalfOps: the ops of a combine whose rows, bias or sums are f16. Such a combine has kernels of its own, so that the
+// F16Ops: the ops of a combine whose rows, bias or sums are f16. Such a combine has kernels of its own, so that the
 // kernels of bf16 and f32 know no third type. A CPU makes the same bytes by row_sum.h.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace ferry::cuda {
 
-__device__ inline std::uint32_t float_bits_of_half(const uint4& eight, int c) {
+__device__ inline std::uint32_t float_bits_of_f16(const uint4& eight, int c) {
   const std::uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
   const std::uint32_t word = words[c / 2];
   return codec::F16Input::number_bits(static_cast<std::uint16_t>(c % 2 == 0 ? word : word >> 16));
@@ -29,7 +29,7 @@ struct MixedColumns {
   __device__ void load(const SumRow& row, int column, int hidden) {
     if (row.dtype == DType::f16) {
       const uint4 eight = load_vector(row.data + static_cast<std::size_t>(column) * 2);
-      for (int c = 0; c < 8; ++c) values[c] = __uint_as_float(float_bits_of_half(eight, c));
+      for (int c = 0; c < 8; ++c) values[c] = __uint_as_float(float_bits_of_f16(eight, c));
     } else if constexpr (std::is_same_v<F, Bf16>) {
       EightColumns<true> plain;
       plain.load(row, column, hidden);
@@ -57,11 +57,11 @@ struct MixedSink {
 static_assert(ColumnSink<const MixedSink>);
 
 template <TokenFormat F>
-struct HalfOps : OpsOfResults<F> {
+struct F16Ops : OpsOfResults<F> {
   using Usual = OpsOfResults<F>;
   static constexpr bool kEncodes = !std::is_same_v<F, Bf16>;
 
-  __device__ static HalfOps of_block(std::uint32_t* words) { return HalfOps{Usual::of_block(words)}; }
+  __device__ static F16Ops of_block(std::uint32_t* words) { return F16Ops{Usual::of_block(words)}; }
 
   template <ThreadGroup G>
   __device__ void sum_rows(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const {
@@ -110,7 +110,7 @@ struct HalfOps : OpsOfResults<F> {
     }
   }
 };
-static_assert(RowOps<HalfOps<Bf16>, SyncedTeam> && ResultOps<HalfOps<Bf16>, SyncedTeam> &&
-              RowOps<HalfOps<Bf16>, WarpwiseTeam>);
+static_assert(RowOps<F16Ops<Bf16>, SyncedTeam> && ResultOps<F16Ops<Bf16>, SyncedTeam> &&
+              RowOps<F16Ops<Bf16>, WarpwiseTeam>);
 
 }  // namespace ferry::cuda

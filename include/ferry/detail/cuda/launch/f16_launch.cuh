@@ -5,14 +5,14 @@
 #include <type_traits>
 
 #include "ferry/detail/cuda/launch/launch.cuh"
-#include "ferry/detail/cuda/team/half_ops.cuh"
+#include "ferry/detail/cuda/team/f16_ops.cuh"
 #include "ferry/detail/formats/format_list.h"
 
 namespace ferry::cuda {
 
 template <DeviceFabric F, TokenFormat Results>
-CombineLauncher half_combine_launcher() {
-  using Ops = HalfOps<Results>;
+CombineLauncher f16_combine_launcher() {
+  using Ops = F16Ops<Results>;
   return {[](int threads, std::size_t shared_bytes, std::size_t, bool weighed) {
             return prepare_codes(weighed, [&]<CombineCode kCode> {
               return prepare_kernel(&combine_kernel<F, kCode, Ops>, threads, shared_bytes);
@@ -26,15 +26,15 @@ CombineLauncher half_combine_launcher() {
           false};
 }
 
-// The library's over one of its fabrics. A source for each format of results defines it (half_combine_instance.cu.in).
+// The library's over one of its fabrics. A source for each format of results defines it (f16_combine_instance.cu.in).
 template <TokenFormat Results, DeviceFabric F>
-CombineLauncher half_combine_instance();
+CombineLauncher f16_combine_instance();
 
 // For results in the format; null where it is none of ResultFormats.
 template <DeviceFabric F>
-const CombineLauncher* find_half_combine_instance(const char* result_format) {
+const CombineLauncher* find_f16_combine_instance(const char* result_format) {
   static const auto kLaunchers =
-      ResultFormats::table([]<class Fmt>(std::type_identity<Fmt>) { return half_combine_instance<Fmt, F>(); });
+      ResultFormats::table([]<class Fmt>(std::type_identity<Fmt>) { return f16_combine_instance<Fmt, F>(); });
   return ResultFormats::find(kLaunchers, result_format);
 }
 
