@@ -8,6 +8,7 @@ command_gpu_sanitize() {
   # Ranks that share a GPU are processes: calls of one process wait for each other under the tool.
   local small=shapes/smallest,shapes/uneven_experts,shapes/top_22,routings/ragged,routings/none,calls/forms
   small+=,options/weights,options/unreduced,counts/by_counts,calls/abandoned,refusals/dispatch_output,handles/refused
+  small+=,weights/late_with_handle,weights/returned_in_place,bytes/few
   local refused=refusals/dispatch_input,refusals/combine_by_rank,refusals/weights,refusals/waits,orders/refused
   refused+=,weights/late_refused,weights/returned_refused,sizes/too_small,outputs/refused_arrays,counts/refused,formats/refused
   local -x FERRY_TEST_CASES
