@@ -1,11 +1,15 @@
 // Cases over formats whose bytes nobody looks at: rows of each format of the library, carried as bytes of its sizes,
 // and what is refused.
+#include <cstring>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "conformance/cases/cases.h"
 #include "conformance/rounds/handle_sequence.h"
 #include "conformance/rounds/rank_round.h"
+#include "ferry/detail/layout/scale_layout.h"
+#include "ferry/rows/host_rows.h"
 
 namespace ferry::conformance {
 namespace {
@@ -78,6 +82,110 @@ void handles(const Target& target, Reduction reduction, std::uint64_t seed) {
   });
 }
 
+// What a rank gives: random bytes, but no id twice.
+struct GivenBytes {
+  GivenBytes(const Shape& shape, const AnyFormat& format, int rank)
+      : tokens(1 + (rank + 1) % shape.max_tokens),
+        payload_bytes(format.payload_bytes(shape.hidden)),
+        scale_columns(static_cast<std::size_t>(scales_per_row(format, shape.hidden))),
+        scale_bytes(static_cast<std::size_t>(format.scale_bytes())) {
+    std::mt19937 engine(static_cast<unsigned>(rank) + 90);
+    const auto fill = [&](std::vector<std::byte>& bytes, std::size_t count) {
+      bytes.resize(count);
+      for (std::byte& each : bytes) each = static_cast<std::byte>(engine());
+    };
+    const auto n = static_cast<std::size_t>(tokens);
+    fill(payload, n * payload_bytes);
+    fill(scales, n * scale_columns * scale_bytes);
+    for (std::size_t token = 0; token < n; ++token)
+      for (int k = 0; k < shape.top_k; ++k)
+        ids.push_back((static_cast<std::int32_t>(token) * 3 + rank + k) % shape.experts);
+  }
+  DispatchInput input(const Shape& shape, const RowLayout& layout) const {
+    DispatchInput in;
+    in.tokens = ConstTensor(payload.data(), DType::u8, {tokens, static_cast<std::int64_t>(payload_bytes)});
+    in.topk_ids = ConstTensor(ids.data(), DType::i32, {tokens, shape.top_k});
+    if (scale_columns != 0)
+      in.token_scales =
+          ConstTensor(scales.data(), layout.scale_dtype, {tokens, static_cast<std::int64_t>(scale_columns)});
+    return in;
+  }
+
+  int tokens;
+  std::size_t payload_bytes, scale_columns, scale_bytes;
+  std::vector<std::byte> payload, scales;
+  std::vector<std::int32_t> ids;
+};
+
+// Rows by_expert lie by expert, source, token and k: the oracle is these loops.
+void check_own_rows(const World& world, const Shape& shape, const AnyFormat& format, const HostRows& rows,
+                    const RowLayout& layout) {
+  const DispatchOutput& out = rows.arrivals();
+  const ScaleTensor scales{out.scales.as<std::byte>(), layout.scale_layout, format.scale_bytes(), layout.scales_per_row,
+                           rows.row_capacity()};
+  std::vector<GivenBytes> given;
+  for (int rank = 0; rank < shape.ranks; ++rank) given.emplace_back(shape, format, rank);
+  const int first = first_expert(shape, world.rank());
+  for (int local = 0; local < layout.groups; ++local) {
+    std::int64_t row = rows.begin_row(local);
+    for (const GivenBytes& of : given)
+      for (std::size_t at = 0; at < of.ids.size(); ++at) {
+        if (of.ids[at] != first + local) continue;
+        const std::size_t token = at / static_cast<std::size_t>(shape.top_k);
+        const std::string place = std::string(format.name()) + ", row " + std::to_string(row);
+        const auto same = [](const std::byte* a, const std::byte* b, std::size_t bytes) {
+          return std::memcmp(a, b, bytes) == 0;
+        };
+        if (!same(out.payload.as<std::byte>() + row * layout.payload_row_bytes,
+                  of.payload.data() + token * of.payload_bytes, of.payload_bytes))
+          throw Failure(world.rank(), place, "the payload that was given", "another one");
+        ScaleRow place_of_row{row, rows.begin_row(local), 0};
+        if (layout.scale_layout == ScaleLayout::tiled)
+          place_of_row.scales_offset = out.scales_offsets.as<std::uint32_t>()[local];
+        for (std::size_t column = 0; column < of.scale_columns; ++column) {
+          const auto index =
+              static_cast<std::size_t>(scale_index(scales, place_of_row, static_cast<int>(column))) * of.scale_bytes;
+          if (!same(scales.base + index, of.scales.data() + (token * of.scale_columns + column) * of.scale_bytes,
+                    of.scale_bytes))
+            throw Failure(world.rank(), place + ", scale " + std::to_string(column), "that which was given",
+                          "another one");
+        }
+        ++row;
+      }
+    expect_equal(world.rank(), "rows of a group", static_cast<std::uint64_t>(row),
+                 static_cast<std::uint64_t>(rows.end_row(local)));
+  }
+}
+
+// Sizes that no format of the library has, beside a hidden that is much smaller or larger.
+void own_sizes(const Target& target) {
+  using enum ScaleLayout;
+  const BytesRow sizes[] = {{.payload_bytes = 16},
+                            {.payload_bytes = 4096, .scales_per_row = 1},
+                            {.payload_bytes = 48, .scales_per_row = 3, .scale_bytes = 2},
+                            {.payload_bytes = 64, .scales_per_row = 5, .scale_layout = transposed},
+                            {.payload_bytes = 48, .scales_per_row = 7, .scale_bytes = 1, .scale_layout = transposed},
+                            {.payload_bytes = 80, .scales_per_row = 6, .scale_bytes = 1, .scale_layout = tiled},
+                            {.payload_bytes = 32, .scales_per_row = 300, .scale_bytes = 1},
+                            {.payload_bytes = 1040, .scales_per_row = 33, .scale_layout = transposed}};
+  const Shape shape{.ranks = 3, .experts = 7, .top_k = 2, .max_tokens = 9, .hidden = 64};
+  on_ranks(target, shape.ranks, "rows of sizes of their own", [&](World& world) {
+    ExchangeOptions options = options_for("bf16");
+    options.expert_alignment = 1;
+    for (const BytesRow& row : sizes) options.more_formats.push_back({.format = bytes_format(row)});
+    Exchange exchange(world, shape, options);
+    for (int round = 0; round < 2; ++round)  // both copies of the slots
+      for (int format = 1; format <= static_cast<int>(std::size(sizes)); ++format) {
+        HostRows rows(exchange, format);
+        const GivenBytes given(shape, exchange.format(format), world.rank());
+        DispatchInput in = given.input(shape, exchange.layout(format));
+        in.format = format;
+        exchange.dispatch(in, rows.arrivals());
+        check_own_rows(world, shape, exchange.format(format), rows, exchange.layout(format));
+      }
+  });
+}
+
 void refused(const Target& target) {
   ScenarioSettings settings = settings_for(format_named("fp8_block128"), kShape, Reduction::by_rank);
   const Scenario scenario = make_scenario(settings);
@@ -122,6 +230,7 @@ void add_bytes_cases(Cases& cases) {
     cases.push_back(
         {"bytes/handles_" + std::to_string(seed), "handles and rows of several sizes", seed == 1,
          [seed](const Target& target) { handles(target, seed == 1 ? Reduction::by_rank : Reduction::exact, seed); }});
+  cases.push_back({"bytes/own_sizes", "rows and scales of sizes that no format has", true, own_sizes});
   cases.push_back({"bytes/refused", "values, missing scales, results, sizes that differ between ranks", true, refused});
 }
 
