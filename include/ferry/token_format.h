@@ -136,8 +136,8 @@ struct FormatTable {
   int (*encode)(InputRow row, int hidden, float input_scale, std::byte* payload, std::byte* scales);
   void (*decode)(const std::byte* payload, const std::byte* scales, int hidden, float input_scale, float* out);
   bool takes_input_scale = true;
-  // Not null: nothing encodes or decodes the format, payload_bytes is not called, and block is 0. It must live as long
-  // as the table.
+  // Set by bytes_format alone, which checks it: nothing encodes or decodes the format, payload_bytes is not called, and
+  // block is 0 though there are scales.
   const BytesRow* bytes = nullptr;
 };
 
@@ -210,9 +210,9 @@ AnyFormat format_named(std::string_view name);
 // are u8 [n, payload_bytes], of any hidden. Scales of 1 byte are u8, of 4 bytes f32 in name; one of 2 bytes is two
 // columns of u8, row-major. An expert's first row has alignment 1 unless the exchange says otherwise. Equal rows give
 // equal formats. name() has the sizes: bytes_7168, bytes_7168_56x4, bytes_7168_56x4_transposed. It is no result_format,
-// and swiglu and decoding refuse it. On GPUs a message must fit into the shared memory of a block; else an exchange is
-// refused with Error(unsupported) when it is made. Throws Error(invalid_argument) that names the field, its value and
-// the limit. Any thread may call it.
+// and swiglu and decoding refuse it. On GPUs a message must fit into the shared memory of a block beside tables; else
+// an exchange is refused with Error(unsupported) when it is made. Throws Error(invalid_argument) that names the field,
+// its value and the limit. Any thread may call it.
 AnyFormat bytes_format(const BytesRow& row);
 
 // The formats in which results may travel home (ExchangeOptions::result_format): all_formats(), and f16 and f32. The

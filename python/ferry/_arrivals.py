@@ -140,6 +140,9 @@ class Arrivals:
         """
         if self.payload is None:
             raise InvalidArgument("values: rows in_place have no payload; Exchange.arrival_slots has the messages")
+        if not self._format.encodes:
+            raise InvalidArgument(f"values: nothing decodes the bytes of {self._format.name}; payload and scales have "
+                                  "them as they came")
         has = self.has_token
         hidden = self._core.shape.hidden
         payload = self._host(self.payload)

@@ -24,7 +24,7 @@ class Format:
         is_made = isinstance(core, _ferry.Format)
         self._core: _ferry.Format = require("core", core, is_made, "what format_named makes")
         self.name: str = core.name
-        self.block: int = core.block  #: columns that share a scale; 0 without scales
+        self.block: int = core.block  #: columns that share a scale; 0 without scales, and of bytes_format
         self.scale_bytes: int = core.scale_bytes  #: of one scale, 1 or 4; 0 without scales
         self.scale_layout: str = core.scale_layout  #: where rows keep them: none, row_major, transposed, tiled
         self.alignment: int = core.alignment  #: default alignment of an expert's first row

@@ -78,8 +78,9 @@ TEST(BytesFormat, RefusesSizesThatCannotBe) {
     expect_error(kInvalid, {"scale_layout", to_string(layout), std::to_string(bytes)}, [&] {
       bytes_format({.payload_bytes = 16, .scales_per_row = 1, .scale_bytes = bytes, .scale_layout = layout});
     });
-  for (const char* name : {"bytes_", "bytes_x", "bytes_16_", "bytes_16_2", "bytes_16_2x", "bytes_16_0x4",
-                           "bytes_16_2x4_", "bytes_16_2x4_row_major", "bytes_16 ", "bytes_99999999999999999999"})
+  for (const char* name :
+       {"bytes_", "bytes_x", "bytes_16_", "bytes_16_2", "bytes_16_2x", "bytes_16_0x4", "bytes_16_2x4_",
+        "bytes_16_2x4_row_major", "bytes_016", "bytes_16_02x4", "bytes_+16", "bytes_16 ", "bytes_99999999999999999999"})
     expect_error(kInvalid, {"'" + std::string(name) + "'", "bytes_7168_56x4"}, [&] { format_named(name); });
   expect_error(kInvalid, {"payload_bytes is 17"}, [] { format_named("bytes_17"); });
 }

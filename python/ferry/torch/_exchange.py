@@ -19,7 +19,7 @@ from .._errors import InvalidArgument
 from .._frameworks import current_stream
 from .._inputs import dispatch_inputs, sums_to_fill
 from .._world import World
-from ..formats import Format
+from ..formats import Format, format_named
 from . import _gradients
 from ._arrivals import Arrivals, TensorExchange
 from ._group import world_of_group
@@ -95,6 +95,9 @@ class Exchange:
         if "mask" in options:
             options["mask"] = several("mask", options["mask"], "numbers of ranks")  # it is read twice
         _gradients.require_same(world, name, options)
+        if name is not None and not format_named(name).encodes:
+            raise InvalidArgument(f"backward is {name}, whose bytes nothing encodes; gradients are values: give bf16, or "
+                                  "another format of ferry.formats.names()")
         wanted = dict(options, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
         if name is not None:
             _gradients.require_trainable(world, options)

@@ -52,6 +52,9 @@ def dispatch(exchange: Exchange, tokens: torch.Tensor, topk_ids: torch.Tensor,
     """
     require_recorded(exchange, "dispatch", {"tokens": tokens, "topk_ids": topk_ids})
     require("codes", codes, isinstance(codes, bool), "True or False")
+    if not exchange.format.encodes:
+        raise InvalidArgument(f"dispatch: the exchange's format is {exchange.format.name}, whose bytes nothing encodes or "
+                              "decodes, and Rows have values: call exchange.dispatch, whose rows are the bytes")
     if topk_weights is not None:
         require_recorded(exchange, "dispatch", {"topk_weights": topk_weights})
     if row_order not in ("by_expert", "padded", "by_source"):

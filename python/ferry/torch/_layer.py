@@ -100,6 +100,9 @@ class MoELayer(nn.Module):
             raise TypeError(f"exchange is {type(exchange)}; it must be a ferry.torch.Exchange")
         if int32("inter", inter) < 8 or inter % 8 != 0:
             raise InvalidArgument(f"inter is {inter}; it must be a multiple of 8, at least 8")
+        if not exchange.format.encodes:
+            raise InvalidArgument(f"the exchange's format is {exchange.format.name}, whose bytes nothing encodes; the tokens "
+                                  "of a layer are values: make it with a format of ferry.formats.names()")
         if exchange.has_shared_group:
             raise InvalidArgument("the exchange has a fused shared expert; give MoELayer shared_inter in its place")
         if exchange.device.type == "cuda" and exchange.layout.alignment % 8 != 0:

@@ -56,7 +56,7 @@ def codes_of(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def scales_of(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """The scales of a row format as what torch calls them: E8M0, of nvfp4 E4M3, or float32."""
-    if tensor.dtype != torch.uint8:
+    """The scales of a row format as what torch calls them: E8M0, of nvfp4 E4M3, or float32; of bytes_format u8."""
+    if tensor.dtype != torch.uint8 or name.startswith("bytes_"):
         return tensor
     return tensor.view(torch.float8_e4m3fn if name == "nvfp4" else torch.float8_e8m0fnu)

@@ -200,6 +200,40 @@ def refuses(call, error, *words):
     assert all(word in str(raised.value) for word in words), raised.value
 
 
+def test_bytes_that_nobody_looks_at_stay_bytes():
+    """Codes of int8 with scales of two bytes, and what wants values of them."""
+    own = ferry.formats.bytes_format(48, scales_per_row=3, scale_bytes=2)
+    layer = make_layer(2, 4, 2, 64, [3, 2])
+    given = [torch.arange(len(tokens) * 48, dtype=torch.int8).reshape(-1, 48) for tokens in layer.tokens]
+    scales = [torch.arange(3 * len(tokens), dtype=torch.float16).reshape(-1, 3) for tokens in layer.tokens]
+
+    def body(world):
+        rank, shape = world.rank, dict(experts=4, top_k=2, max_tokens=3, hidden=64)
+        ids = torch.from_numpy(layer.ids[rank])
+        with pytest.raises(ferry.InvalidArgument, match="backward is bytes_48_3x2.*bf16"):
+            ferry.torch.Exchange(world, **shape, backward=own)
+        with ferry.torch.Exchange(world, **shape, format=own) as exchange:
+            with pytest.raises(ferry.InvalidArgument, match="bytes_48_3x2.*exchange.dispatch"):
+                ferry.torch.dispatch(exchange, given[rank].view(torch.uint8), ids, dtype=torch.float32)
+            with pytest.raises(ferry.InvalidArgument, match="format is bytes_48_3x2"):
+                ferry.torch.MoELayer(exchange, 32)
+            arrivals = exchange.dispatch(given[rank].view(torch.uint8), ids,
+                                         token_scales=scales[rank].view(torch.uint8))
+            with pytest.raises(ferry.InvalidArgument, match="bytes_48_3x2"):
+                arrivals.values()
+            assert arrivals.payload.dtype == arrivals.scales.dtype == torch.uint8
+            origins = [(source, token, k) for expert in range(2 * rank, 2 * rank + 2) for source in range(2)
+                       for token in range(len(layer.ids[source])) for k in range(2)
+                       if layer.ids[source][token, k] == expert]
+            rows = torch.nonzero(arrivals.has_token)[:, 0].tolist()
+            assert len(rows) == len(origins)
+            for row, (source, token, _) in zip(rows, origins):
+                assert (arrivals.payload[row].view(torch.int8) == given[source][token]).all()
+                assert (arrivals.scales[row].view(torch.float16) == scales[source][token]).all()
+
+    ferry.run_ranks(2, body)
+
+
 def test_what_is_refused():
     tokens, ids, weights = torch.ones(2, 256), torch.tensor([[0, 7], [2, 5]]), torch.ones(2, 2)
     with warnings.catch_warnings():

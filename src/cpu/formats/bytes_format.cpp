@@ -135,10 +135,10 @@ AnyFormat bytes_format(const BytesRow& row) {
 std::optional<AnyFormat> bytes_format_named(std::string_view name) {
   BytesRow row;
   if (!name.starts_with(kPrefix)) return std::nullopt;
-  if (!read_name(name, row))
+  if (!read_name(name, row) || name_of(row) != name)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("format: '{}' is no name of a bytes_format; such are bytes_7168, bytes_7168_56x4 (56 "
-                            "scales of 4 bytes), bytes_7168_56x4_transposed and bytes_7168_224x1_tiled",
+                            "row-major scales of 4 bytes), bytes_7168_56x4_transposed and bytes_7168_224x1_tiled",
                             name));
   return bytes_format(row);
 }

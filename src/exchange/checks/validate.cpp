@@ -102,11 +102,11 @@ DispatchArgs check_dispatch_input(const CheckContext& c, const DispatchInput& in
   const ConstTensor tokens = or_empty(in.tokens);
   const ConstTensor ids = or_empty(in.topk_ids);
   require_given(c, "tokens", tokens);
-  require_dtype(c, "tokens", tokens, {DType::bf16, DType::f16, DType::f32, DType::u8});
   const bool is_encoded = tokens.dtype == DType::u8;
   if (!is_encoded && !c.options.format.encodes())
     refuse(c, "tokens is {}; nothing encodes into the format {}: give u8 [n, {}]", to_string(tokens),
            c.options.format.name(), c.layout.payload_row_bytes);
+  require_dtype(c, "tokens", tokens, {DType::bf16, DType::f16, DType::f32, DType::u8});
   const std::int64_t columns = is_encoded ? c.layout.payload_row_bytes : c.shape.hidden;
   require_rows(c, "tokens", tokens, static_cast<int>(columns));
   const std::int64_t n = tokens.shape[0];

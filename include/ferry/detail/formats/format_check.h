@@ -28,7 +28,8 @@ inline std::string why_invalid(const AnyFormat& format) {
 // Empty where the format encodes and decodes values, else the reason.
 inline std::string why_without_values(const AnyFormat& format) {
   if (format.encodes()) return {};
-  return std::string("the bytes of ") + format.name() + " are never looked at, so nothing encodes or decodes them";
+  return std::string("the bytes of ") + format.name() +
+         " are never looked at, so nothing encodes or decodes them; give a format of the library, or one of your own";
 }
 
 }  // namespace ferry

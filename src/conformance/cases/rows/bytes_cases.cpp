@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "conformance/cases/cases.h"
+#include "conformance/oracle/oracle_parts.h"
 #include "conformance/rounds/handle_sequence.h"
 #include "conformance/rounds/rank_round.h"
-#include "ferry/detail/layout/scale_layout.h"
 #include "ferry/rows/host_rows.h"
 
 namespace ferry::conformance {
@@ -121,13 +121,13 @@ struct GivenBytes {
 void check_own_rows(const World& world, const Shape& shape, const AnyFormat& format, const HostRows& rows,
                     const RowLayout& layout) {
   const DispatchOutput& out = rows.arrivals();
-  const ScaleTensor scales{out.scales.as<std::byte>(), layout.scale_layout, format.scale_bytes(), layout.scales_per_row,
-                           rows.row_capacity()};
   std::vector<GivenBytes> given;
   for (int rank = 0; rank < shape.ranks; ++rank) given.emplace_back(shape, format, rank);
   const int first = first_expert(shape, world.rank());
   for (int local = 0; local < layout.groups; ++local) {
     std::int64_t row = rows.begin_row(local);
+    test::ScaleGroup group{.first = row, .tile = row / 128, .begin = row, .column_step = rows.row_capacity()};
+    if (layout.scale_layout == ScaleLayout::tiled) group.tile += out.scales_offsets.as<std::uint32_t>()[local];
     for (const GivenBytes& of : given)
       for (std::size_t at = 0; at < of.ids.size(); ++at) {
         if (of.ids[at] != first + local) continue;
@@ -139,14 +139,11 @@ void check_own_rows(const World& world, const Shape& shape, const AnyFormat& for
         if (!same(out.payload.as<std::byte>() + row * layout.payload_row_bytes,
                   of.payload.data() + token * of.payload_bytes, of.payload_bytes))
           throw Failure(world.rank(), place, "the payload that was given", "another one");
-        ScaleRow place_of_row{row, rows.begin_row(local), 0};
-        if (layout.scale_layout == ScaleLayout::tiled)
-          place_of_row.scales_offset = out.scales_offsets.as<std::uint32_t>()[local];
         for (std::size_t column = 0; column < of.scale_columns; ++column) {
-          const auto index =
-              static_cast<std::size_t>(scale_index(scales, place_of_row, static_cast<int>(column))) * of.scale_bytes;
-          if (!same(scales.base + index, of.scales.data() + (token * of.scale_columns + column) * of.scale_bytes,
-                    of.scale_bytes))
+          const std::size_t index = test::scale_index(layout.scale_layout, group, layout.scales_per_row,
+                                                      row - group.first, static_cast<int>(column));
+          if (!same(out.scales.as<std::byte>() + index * of.scale_bytes,
+                    of.scales.data() + (token * of.scale_columns + column) * of.scale_bytes, of.scale_bytes))
             throw Failure(world.rank(), place + ", scale " + std::to_string(column), "that which was given",
                           "another one");
         }

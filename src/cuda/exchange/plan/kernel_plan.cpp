@@ -43,10 +43,11 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
       has_by_source ? by_source_shared_bytes(plan_, buffer_teams) : dispatch_shared_bytes(plan_, buffer_teams);
   const std::size_t needed = std::max(for_dispatch, combine_shared_bytes(plan_));
   if (needed > most_shared)
-    refuse(ErrorKind::unsupported, rank,
-           "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden (or the rows of a "
-           "bytes_format), or experts, smaller",
-           to_string(shape), needed, device.index, most_shared);
+    refuse(
+        ErrorKind::unsupported, rank,
+        "{} in the format {}, {} bytes a message, needs {} bytes of shared memory in a block; device {} has {}. Make "
+        "hidden or experts smaller, or the rows of a bytes_format",
+        to_string(shape), options.format.name(), plan.map.message_bytes(), needed, device.index, most_shared);
   has_pipeline_ = kernels.combine.has_pipeline && combine_pipeline_bytes() <= most_shared;
   const auto load = [&](const DispatchLauncher& launcher) {
     LoadedKernel kernel;
