@@ -190,6 +190,12 @@ class Exchange {
   // Collective. Compares shape, format and options of all ranks, and allocates everything that the exchange will use.
   // `world` must outlive the exchange. Throws Error(invalid_argument) that says which value differs, or PeerMissing.
   Exchange(World& world, const Shape& shape, const ExchangeOptions& options = {});
+  // The same in the memory of another exchange, of the same world, mask and skip_a2a, which allocated at least as much
+  // on each rank: make the larger one first. Nothing of it may be half done. The new one has the memory now
+  // (take_memory). Any number may share one memory. It lives as long as the last of them, and they may be destroyed in
+  // any order. Throws also what take_memory does, and Error(unsupported) where WorldCapabilities::shared_memory is
+  // false.
+  Exchange(Exchange& memory_of, const Shape& shape, const ExchangeOptions& options = {});
   ~Exchange();
   Exchange(Exchange&&) noexcept;
   Exchange& operator=(Exchange&&) noexcept;
@@ -252,6 +258,23 @@ class Exchange {
   void release(const CallOptions& call = {});
   void restore(const CallOptions& call = {});
 
+  // Of exchanges that share one memory one has it, at first the newest one. This call takes it: the other one's words
+  // and tables go to host memory, and this one's come back. Every call but this one, check() and the queries of one
+  // that has not the memory is refused with Error(out_of_order), and no captured graph of it may run on any rank.
+  // Collective, over the ranks that are not masked; does nothing where this one has the memory, or lies alone in it.
+  //   kept      handles, captured graphs, arrival_slots(), numbers of rounds. A combine that was still to come may
+  //             follow. Rows in_place are lost
+  //   threads   one thread at a time calls and destroys exchanges that share a memory
+  //   stream    as release
+  //   deadline  CallOptions::deadline, of each wait for the other ranks
+  // Errors, on all ranks alike:
+  //   Error(out_of_order)      the one that has the memory is half done or released it; or a rank was masked since the
+  //                            memory was allocated: it may still write there. Nothing has changed
+  //   Error(invalid_argument)  what check() of either had to tell. Nothing has changed
+  //   Error(system)            the system refused. No exchange may have the memory then; take_memory may come again
+  //   PeerMissing              a rank does not come. Every later call of both throws it again
+  void take_memory(const CallOptions& call = {});
+
   const Shape& shape() const;
   const ExchangeOptions& options() const;
   // Of this rank, for dispatches in this format (DispatchInput::format). Throws Error(invalid_argument) where the
@@ -262,7 +285,9 @@ class Exchange {
   // dispatch in_place copies the slots; the first call, or the first such dispatch, allocates it.
   ArrivalSlots arrival_slots(int format = 0) const;
   int rank() const;
-  std::size_t memory_bytes() const;  // symmetric memory of this rank; between release and restore what stays of it
+  // Symmetric memory of this rank; between release and restore what stays of it. Of exchanges that share a memory the
+  // oldest counts all of it, and the others 0.
+  std::size_t memory_bytes() const;
   bool takes_device_memory() const;  // calls take memory of the rank's GPU, enqueue kernels and return
   Stats stats() const;               // from any thread, also during a call
 

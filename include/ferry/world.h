@@ -21,6 +21,7 @@ struct Launchers;
 
 struct ExchangeOptions;
 struct AbortNotice;
+class ExchangeMemory;
 class ExchangeSteps;
 class HeapMap;
 class OpenExchanges;
@@ -72,6 +73,7 @@ struct WorldCapabilities {
   bool counts_dispatch = true;   // DispatchInput::in_rank may be given in place of ids
   bool returned_weights = true;  // ExchangeOptions::returns_weights may be on
   bool release = false;          // Exchange::release: memory can be given back and its addresses kept
+  bool shared_memory = false;    // Exchange::take_memory: exchanges may lie in one memory
   // The orders of rows that a dispatch can be asked for, if its exchange is made for them.
   RowOrders row_orders{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
 };
@@ -118,6 +120,12 @@ class World {
   // ranks.
   virtual std::unique_ptr<ExchangeSteps> make_compiled_steps(const Shape& shape, const ExchangeOptions& options,
                                                              const HeapMap& map, const cuda::Launchers& kernels);
+  // As make_steps, in the memory of an exchange of this world (ExchangeSteps::memory) with the same mask and skip_a2a:
+  // there is enough of it, and nothing is read or written there yet. Throws Error(unsupported) where
+  // WorldCapabilities::shared_memory is false.
+  virtual std::unique_ptr<ExchangeSteps> make_steps_in(const std::shared_ptr<ExchangeMemory>& memory,
+                                                       const Shape& shape, const ExchangeOptions& options,
+                                                       const HeapMap& map);
 
   // What a backend does of `abort`: ends the waits of other ranks in collective calls of the world, and keeps the
   // reason for abort_reason. From any thread.

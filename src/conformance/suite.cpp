@@ -25,6 +25,7 @@ const std::vector<Case>& all_cases() {
     add_waiting_cases(list);
     add_overflow_cases(list);
     add_release_cases(list);
+    add_shared_memory_cases(list);
     add_option_cases(list);
     add_bytes_cases(list);
     add_weight_cases(list);

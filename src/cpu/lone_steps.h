@@ -4,13 +4,15 @@
 
 #include <memory>
 
+#include "exchange/exchange_memory.h"
 #include "exchange/exchange_steps.h"
 #include "ferry/detail/layout/heap_map.h"
 
 namespace ferry::cpu {
 
-// `map` is that of skip_a2a, which has no remote ranks.
+// `map` is that of skip_a2a, which has no remote ranks. `memory`: of other lone steps; null: new.
 std::unique_ptr<ExchangeSteps> make_lone_steps(int rank, const Shape& shape, const ExchangeOptions& options,
-                                               const HeapMap& map);
+                                               const HeapMap& map,
+                                               const std::shared_ptr<ExchangeMemory>& memory = nullptr);
 
 }  // namespace ferry::cpu

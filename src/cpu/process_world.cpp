@@ -34,18 +34,26 @@ class CpuProcessWorld final : public net::BootstrapWorld {
   }
 
   WorldKind kind() const override { return WorldKind::processes; }
-  WorldCapabilities capabilities() const override { return {.release = true}; }
+  WorldCapabilities capabilities() const override { return {.release = true, .shared_memory = true}; }
   const char* backend() const override { return "processes"; }
   bool is_direct(int) const override { return true; }
 
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
                                             const HeapMap& map) override {
     if (options.skip_a2a) return make_lone_steps(rank(), shape, options, map);
-    Heaps heaps = share_heaps(map.total(), options.mask, set_up_deadline(options));
+    const auto memory =
+        std::make_shared<MemoryOf<Heaps>>(share_heaps(map.total(), options.mask, set_up_deadline(options)));
+    return make_steps_in(memory, shape, options, map);
+  }
+  std::unique_ptr<ExchangeSteps> make_steps_in(const std::shared_ptr<ExchangeMemory>& memory, const Shape& shape,
+                                               const ExchangeOptions& options, const HeapMap& map) override {
+    if (options.skip_a2a) return make_lone_steps(rank(), shape, options, map, memory);
     return make_cpu_steps<ProcessFabric>(
-        rank(), shape, options, map, [&](int, std::size_t abort_words, const std::uint8_t* masked) {
-          return std::make_unique<ProcessFabric>(bootstrap(), std::move(heaps), abort_words, masked);
-        });
+        rank(), shape, options, map,
+        [&](int, std::size_t abort_words, const std::uint8_t* masked) {
+          return std::make_unique<ProcessFabric>(bootstrap(), MemoryOf<Heaps>::of(*memory), abort_words, masked);
+        },
+        memory);
   }
 
   // Collective: everyone's heap in rank order, null for masked ranks. Each is zero before another rank can see it

@@ -28,6 +28,17 @@
 namespace ferry::cpu {
 namespace {
 
+// `memory` has Heaps.
+std::unique_ptr<ExchangeSteps> make_host_steps(int rank, const Shape& shape, const ExchangeOptions& options,
+                                               const HeapMap& map, const std::shared_ptr<ExchangeMemory>& memory) {
+  return make_cpu_steps<HostFabric>(
+      rank, shape, options, map,
+      [&](int as, std::size_t abort_words, const std::uint8_t* masked) {
+        return std::make_unique<HostFabric>(as, MemoryOf<Heaps>::of(*memory), abort_words, masked);
+      },
+      memory);
+}
+
 // One all_gather under way.
 struct Gather {
   explicit Gather(int ranks) : part(static_cast<std::size_t>(ranks)), come(static_cast<std::size_t>(ranks)) {}
@@ -146,7 +157,7 @@ class ThreadWorld final : public World {
   ThreadWorld(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
 
   WorldKind kind() const override { return WorldKind::threads; }
-  WorldCapabilities capabilities() const override { return {.release = true}; }
+  WorldCapabilities capabilities() const override { return {.release = true, .shared_memory = true}; }
   const char* backend() const override { return "cpu"; }
   int rank() const override { return rank_; }
   int size() const override { return hub_->ranks(); }
@@ -171,11 +182,13 @@ class ThreadWorld final : public World {
     std::shared_ptr<Heap> mine;  // zero before anyone else can see it (I13)
     const auto make_own = [&] { mine = std::make_shared<Heap>(map.total()); };
     together(*this, make_own, options.mask, set_up_deadline(options));
-    Heaps heaps = hub_->heaps().share_heaps(*this, mine, options);
-    return make_cpu_steps<HostFabric>(
-        rank_, shape, options, map, [&](int rank, std::size_t abort_words, const std::uint8_t* masked) {
-          return std::make_unique<HostFabric>(rank, std::move(heaps), abort_words, masked);
-        });
+    const auto memory = std::make_shared<MemoryOf<Heaps>>(hub_->heaps().share_heaps(*this, mine, options));
+    return make_steps_in(memory, shape, options, map);
+  }
+  std::unique_ptr<ExchangeSteps> make_steps_in(const std::shared_ptr<ExchangeMemory>& memory, const Shape& shape,
+                                               const ExchangeOptions& options, const HeapMap& map) override {
+    if (options.skip_a2a) return make_lone_steps(rank_, shape, options, map, memory);
+    return make_host_steps(rank_, shape, options, map, memory);
   }
 
  private:
@@ -187,11 +200,10 @@ class ThreadWorld final : public World {
 }  // namespace
 
 std::unique_ptr<ExchangeSteps> make_lone_steps(int rank, const Shape& shape, const ExchangeOptions& options,
-                                               const HeapMap& map) {
-  return make_cpu_steps<HostFabric>(
-      rank, shape, options, map, [&](int as, std::size_t abort_words, const std::uint8_t* masked) {
-        return std::make_unique<HostFabric>(as, Heaps{std::make_shared<Heap>(map.total())}, abort_words, masked);
-      });
+                                               const HeapMap& map, const std::shared_ptr<ExchangeMemory>& memory) {
+  if (memory != nullptr) return make_host_steps(rank, shape, options, map, memory);
+  const auto made = std::make_shared<MemoryOf<Heaps>>(Heaps{std::make_shared<Heap>(map.total())});
+  return make_host_steps(rank, shape, options, map, made);
 }
 
 std::vector<std::unique_ptr<World>> make_worlds_of_threads(int ranks) {

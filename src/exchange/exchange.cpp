@@ -35,7 +35,15 @@ Exchange::Exchange(World& world, const Shape& shape, const ExchangeOptions& opti
     : front_([&] {
         std::unique_ptr<Front> made;
         logged("making an exchange", world.rank(),
-               [&] { made = std::make_unique<Front>(world, shape, options, kernels); });
+               [&] { made = std::make_unique<Front>(world, shape, options, kernels, nullptr); });
+        return made;
+      }()) {}
+Exchange::Exchange(Exchange& memory_of, const Shape& shape, const ExchangeOptions& options)
+    : front_([&] {
+        const Front& other = alive(memory_of.front_);
+        std::unique_ptr<Front> made;
+        logged("making an exchange", other.rank(),
+               [&] { made = std::make_unique<Front>(other.world(), shape, options, nullptr, &other); });
         return made;
       }()) {}
 Exchange::~Exchange() = default;
@@ -77,6 +85,9 @@ void Exchange::release(const CallOptions& call) {
 }
 void Exchange::restore(const CallOptions& call) {
   logged("restore", rank(), [&] { front_->restore(call); });
+}
+void Exchange::take_memory(const CallOptions& call) {
+  logged("take_memory", rank(), [&] { front_->take_memory(call); });
 }
 
 const Shape& Exchange::shape() const { return alive(front_).shape(); }

@@ -13,6 +13,7 @@
 #include "exchange/checks/handle_check.h"
 #include "exchange/checks/validate.h"
 #include "exchange/exchange_end.h"
+#include "exchange/exchange_memory.h"
 #include "exchange/log/wait_report.h"
 #include "ferry/exchange.h"
 
@@ -112,11 +113,19 @@ class ExchangeSteps {
   // Exchange::release, in steps. No rank begins one before all ranks have ended the one before it. The slots may be
   // lost; every word and number stays. `mask`: ranks that take no part any more.
   virtual void require_can_release() const {}  // throws in a capture
-  virtual void finish_calls() {}               // waits until all work of this rank's calls has ended
+  // Waits until all work of this rank has ended, and all that it sent has landed where all_gather of the world does not
+  // see to that.
+  virtual void finish_calls() {}
   virtual void give_back(const RankMask& mask);
   // Exchange::restore. Collective: memory at the same addresses, on all ranks or on none.
   virtual void take_again(const RankMask&, std::chrono::milliseconds) {}
-  virtual void bring_words_back() {}
+  virtual void bring_words_back() {}  // may be called again
+  virtual void hold_memory() {}       // the words of all ranks are there
+  // Exchange::take_memory, in the same steps: one exchange leaves the memory between finish_calls and bring_words_back
+  // of another one, which then holds it. From then on no thread writes there for the first one. Its words wait in
+  // host memory; where it `keeps` none they are zero (I13), as those of an exchange that never had the memory.
+  virtual std::shared_ptr<ExchangeMemory> memory() const { return {}; }
+  virtual void leave_memory(bool /*keeps*/) {}
   // Of the symmetric memory.
   virtual std::size_t given_back() const { return 0; }
 

@@ -20,7 +20,8 @@
 
 namespace ferry {
 
-Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& options, const cuda::Launchers* kernels)
+Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& options, const cuda::Launchers* kernels,
+                       const Front* memory_of)
     : world_(world),
       rank_(world.rank()),
       shape_(shape),
@@ -32,13 +33,14 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
       exceptions_(std::uncaught_exceptions()),
       mask_(options.mask) {
   try {
-    require_possible();
+    require_possible(memory_of);
   } catch (const Error& refusal) {
     tell_refusal(world, options, refusal);
     throw;
   }
-  const std::uint32_t number = require_same_contract(world, shape, options, world.open_exchanges_->newest());
-  world.open_exchanges_->set_newest(number);
+  number_ = require_same_contract(world, shape, options, world.open_exchanges_->newest(),
+                                  memory_of == nullptr ? 0 : memory_of->number_);
+  world.open_exchanges_->set_newest(number_);
   formats_.set(shape, options, rank_);
   for (int format = 0; format < formats_.count(); ++format)
     contexts_.push_back({rank_, shape_, formats_.options_in(format), formats_.layout_in(format),
@@ -46,33 +48,36 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
                          world_can_.narrow_weights});
   mask_.resize(static_cast<std::size_t>(shape.ranks));
   const HeapMap map = make_heap_map(shape, options, rank_, world.has_remote_ranks() && !options.skip_a2a);
-  memory_bytes_ = map.total();
   message_slot_bytes_ = map.message_slot_bytes();
-  steps_ = kernels == nullptr ? world.make_steps(shape_, options_, map)
-                              : world.make_compiled_steps(shape_, options_, map, *kernels);
+  if (memory_of != nullptr) memory_of->require_would_leave(set_up_deadline(options));
+  steps_ = make_steps(map, kernels, memory_of);
   if (options.short_handles && !world_can_.device_memory)
     short_handles_.emplace(make_plan(shape_, options_, map, rank_), formats_.layout().handle_bytes);
-  steps_->set_exchange_number(number);
+  steps_->set_exchange_number(number_);
   steps_->end().set_reasons([&world](int rank) { return world.abort_reason(rank); });
   open_.emplace(world.open_exchanges_, *steps_);
+  if (memory_of != nullptr) take_memory({.deadline = set_up_deadline(options)});
   log_made(world, shape_, options_, formats_.layout(), map);
 }
 
 // As far as this rank knows.
-void Exchange::Front::require_possible() const {
+void Exchange::Front::require_possible(const Front* memory_of) const {
   require_valid(shape_, options_);
   if (shape_.ranks != world_.size())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank_, shape_.ranks, world_.size()));
   if (options_.row_orders.has(RowOrder::by_source)) require_order_of_world(RowOrder::by_source);
   require_options_of_world(rank_, options_, world_can_);
+  if (memory_of != nullptr) require_place_in(*memory_of);
 }
 
 // I10: the others may wait for more of this rank in a round that is open, or when an error takes this rank away.
 Exchange::Front::~Front() {
   open_.reset();
+  if (!place_->has_memory()) return;  // nobody waits for it
   const bool fails = std::uncaught_exceptions() > exceptions_;
   if ((order_.is_open() || fails) && steps_->end().get() == nullptr) tell_left();
+  leave_place();
 }
 
 void Exchange::Front::tell_left() noexcept {
@@ -241,9 +246,10 @@ void Exchange::Front::check() {
 
 // A mask only grows.
 void Exchange::Front::add_to_mask(const RankMask& mask) {
-  order_.require_not_released(rank_, "add_to_mask");
+  order_.require_memory(rank_, "add_to_mask");
   check_added_mask(call_context(), mask);
   for (std::size_t peer = 0; peer < mask.size(); ++peer) mask_[peer] = mask_[peer] || mask[peer];
+  (*place_)->masked = mask_;
   if (options_.skip_a2a) return;
   CallScope scope(*steps_, traced_, "add_to_mask");
   steps_->set_mask(mask_);

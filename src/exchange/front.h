@@ -14,6 +14,7 @@
 #include "exchange/exchange_steps.h"
 #include "exchange/handles/host_handles.h"
 #include "exchange/log/trace_log.h"
+#include "exchange/memory_place.h"
 #include "exchange/open_exchanges.h"
 #include "exchange/sizes/call_formats.h"
 #include "exchange/wide_weights.h"
@@ -23,8 +24,9 @@ namespace ferry {
 
 class Exchange::Front {
  public:
-  // `kernels`: compiled by the program; null: the library's.
-  Front(World& world, const Shape& shape, const ExchangeOptions& options, const cuda::Launchers* kernels);
+  // `kernels`: compiled by the program; null: the library's. `memory_of`: in whose memory it lies; null: in its own.
+  Front(World& world, const Shape& shape, const ExchangeOptions& options, const cuda::Launchers* kernels,
+        const Front* memory_of);
   ~Front();
   void set_hooks(const cuda::HookBytes& hooks) {
     steps_->set_hooks(hooks);
@@ -45,13 +47,15 @@ class Exchange::Front {
   void add_to_mask(const RankMask& mask);
   void release(const CallOptions& call);
   void restore(const CallOptions& call);
+  void take_memory(const CallOptions& call);
 
+  World& world() const { return world_; }
   const Shape& shape() const { return shape_; }
   const ExchangeOptions& options() const { return options_; }
   const RowLayout& layout(int format) const { return formats_.layout_in(format); }
   ArrivalSlots arrival_slots(int format) const;
   int rank() const { return rank_; }
-  std::size_t memory_bytes() const { return memory_bytes_ - steps_->given_back(); }
+  std::size_t memory_bytes() const;
   bool takes_device_memory() const { return world_can_.device_memory; }
   Stats stats() const { return steps_->stats(); }
 
@@ -63,7 +67,17 @@ class Exchange::Front {
   void ends_where_a_rank_is_missing(const std::function<void()>& collective);
   void together(const std::function<void()>& work, std::chrono::milliseconds deadline);
   void require_ended_nowhere(std::chrono::milliseconds deadline);
-  void require_possible() const;
+  void require_place_in(const Front& memory_of) const;
+  void leave_place() noexcept;
+  void require_no_lost_rank() const;
+  void require_would_leave(std::chrono::milliseconds deadline) const;
+  bool may_leave_memory(const CallOptions& call, std::chrono::milliseconds deadline);
+  bool ends_calls();
+  void take_from(Front& holder, bool keeps, std::chrono::milliseconds deadline);
+  void move_in(std::chrono::milliseconds deadline);
+  void hold_memory(std::chrono::milliseconds deadline);
+  std::unique_ptr<ExchangeSteps> make_steps(const HeapMap& map, const cuda::Launchers* kernels, const Front* memory_of);
+  void require_possible(const Front* memory_of) const;
   void require_order_of_world(RowOrder order) const;
   void tell_left() noexcept;
   DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket);
@@ -87,8 +101,9 @@ class Exchange::Front {
   std::size_t message_slot_bytes_ = 0;
   std::vector<CheckContext> contexts_;  // [formats]
   const TracedExchange traced_;
-  std::size_t memory_bytes_ = 0;
   std::unique_ptr<ExchangeSteps> steps_;
+  std::uint32_t number_ = 0;  // in its world
+  std::optional<MemoryPlace<Front>> place_;
   std::optional<OpenExchange> open_;
   int exceptions_;  // in flight when this exchange was made
   CallOrder order_;

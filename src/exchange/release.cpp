@@ -11,18 +11,20 @@
 
 namespace ferry {
 
-// A rank that does not come ends the exchange: the others cannot know how far it is.
+// A rank that does not come ends the exchange: the others cannot know how far it is. Nor can they know how far the
+// exchange is that has the memory, where this one would take it.
 void Exchange::Front::ends_where_a_rank_is_missing(const std::function<void()>& collective) {
   try {
     collective();
   } catch (const PeerMissing& missing) {
     steps_->end().note(missing.record());
+    if (Front* const holder = (*place_)->holder; holder != nullptr) holder->steps_->end().note(missing.record());
     throw;
   }
 }
 
 void Exchange::Front::together(const std::function<void()>& work, std::chrono::milliseconds deadline) {
-  ends_where_a_rank_is_missing([&] { ferry::together(world_, work, mask_, deadline); });
+  ends_where_a_rank_is_missing([&] { ferry::together(world_, work, (*place_)->masked, deadline); });
 }
 
 // An exchange may have ended on this rank alone, and what check() would throw may be of this rank alone, too. All ranks
@@ -42,7 +44,8 @@ void Exchange::Front::require_ended_nowhere(std::chrono::milliseconds deadline) 
   if (const auto ended = steps_->end().get()) mine = {ended->record, 1};
   std::vector<End> all(static_cast<std::size_t>(shape_.ranks));
   ends_where_a_rank_is_missing([&] {
-    world_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), mask_, deadline);
+    world_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), (*place_)->masked,
+                      deadline);
   });
   bool has_ended = false;
   for (End& each : all) {
@@ -93,6 +96,7 @@ void Exchange::Front::restore(const CallOptions& call) {
   together(begin, deadline);
   ends_where_a_rank_is_missing([&] { steps_->take_again(mask_, deadline); });
   together([&] { steps_->bring_words_back(); }, deadline);  // no rank sends before all words are there
+  hold_memory(deadline);
   order_.set_released(false);
 }
 

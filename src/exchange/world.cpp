@@ -69,6 +69,12 @@ std::unique_ptr<ExchangeSteps> World::make_compiled_steps(const Shape&, const Ex
                                           backend());
 }
 
+std::unique_ptr<ExchangeSteps> World::make_steps_in(const std::shared_ptr<ExchangeMemory>&, const Shape&,
+                                                    const ExchangeOptions&, const HeapMap&) {
+  throw Error(ErrorKind::unsupported,
+              "rank " + std::to_string(rank()) + ": exchanges of this world (" + backend() + ") cannot share memory");
+}
+
 // The reason goes first: who finds an exchange aborted asks for it.
 void World::abort(const std::string& reason, int missing_rank) noexcept {
   try {

@@ -17,7 +17,7 @@ namespace ferry::cpu {
 
 class ShmemFabric : public SerialFabricDefaults {
  public:
-  ShmemFabric(std::unique_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, std::size_t abort_words,
+  ShmemFabric(std::shared_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, std::size_t abort_words,
               const std::uint8_t* masked)
       : block_(std::move(block)),
         losses_(std::move(losses)),
@@ -120,7 +120,7 @@ class ShmemFabric : public SerialFabricDefaults {
     }
   }
 
-  std::unique_ptr<ShmemBlock> block_;
+  std::shared_ptr<ShmemBlock> block_;
   std::shared_ptr<ShmemLosses> losses_;
   const std::uint8_t* masked_;
   ShmemRuns runs_;

@@ -77,6 +77,9 @@ class ShmemWorld final : public ProcessWorld {
       : process_(std::move(process)), nodes_(nodes), bootstrap_(std::move(bootstrap)) {}
 
   WorldKind kind() const override { return WorldKind::shmem; }
+  WorldCapabilities capabilities() const override {
+    return {.remote_ranks = has_remote_ranks(), .shared_memory = true};
+  }
   const char* backend() const override { return "shmem"; }
   int rank() const override { return process_->rank(); }
   int size() const override { return nodes_.ranks; }
@@ -112,12 +115,21 @@ class ShmemWorld final : public ProcessWorld {
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
                                             const HeapMap& map) override {
     if (options.skip_a2a) return make_lone_steps(rank(), shape, options, map);
-    auto block =
-        share(map.total(), options.mask, set_up_deadline(options), [&](ShmemBlock& mine) { clear(mine, map); });
+    const auto memory = std::make_shared<MemoryOf<Block>>(
+        share(map.total(), options.mask, set_up_deadline(options), [&](ShmemBlock& mine) { clear(mine, map); }));
+    return make_steps_in(memory, shape, options, map);
+  }
+  // What a rank sent has landed when it has come to an all_gather: the bootstrap's signals follow a fence, and go to
+  // the same ranks in the same way.
+  std::unique_ptr<ExchangeSteps> make_steps_in(const std::shared_ptr<ExchangeMemory>& memory, const Shape& shape,
+                                               const ExchangeOptions& options, const HeapMap& map) override {
+    if (options.skip_a2a) return make_lone_steps(rank(), shape, options, map, memory);
     return make_cpu_steps<ShmemFabric>(
-        rank(), shape, options, map, [&](int, std::size_t abort_words, const std::uint8_t* masked) {
-          return std::make_unique<ShmemFabric>(std::move(block), bootstrap_->losses(), abort_words, masked);
-        });
+        rank(), shape, options, map,
+        [&](int, std::size_t abort_words, const std::uint8_t* masked) {
+          return std::make_unique<ShmemFabric>(MemoryOf<Block>::of(*memory), bootstrap_->losses(), abort_words, masked);
+        },
+        memory);
   }
 
   // Collective over the ranks that the mask does not name.
@@ -128,6 +140,7 @@ class ShmemWorld final : public ProcessWorld {
   }
 
  private:
+  using Block = std::shared_ptr<ShmemBlock>;
   void require_other_rank(const char* call, int other) const {
     if (other >= 0 && other < size() && other != rank()) return;
     throw Error(ErrorKind::invalid_argument,

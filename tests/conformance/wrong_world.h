@@ -28,6 +28,7 @@ struct Damage {
   std::function<void(const Ticket&, const CombineArgs&)> after_send_back{};
   std::function<void(const Ticket&, const CombineArgs&, const CombineOut&)> after_reduce{};
   bool cannot_release = false;
+  bool keeps_no_words = false;
   std::size_t given_back = 0;
 };
 
@@ -102,6 +103,9 @@ class WrongSteps final : public ExchangeSteps {
     steps_->take_again(mask, deadline);
   }
   void bring_words_back() override { steps_->bring_words_back(); }
+  void hold_memory() override { steps_->hold_memory(); }
+  std::shared_ptr<ExchangeMemory> memory() const override { return steps_->memory(); }
+  void leave_memory(bool keeps) override { steps_->leave_memory(keeps && !damage_.keeps_no_words); }
   std::size_t given_back() const override { return steps_->given_back() + damage_.given_back; }
   Stats stats() const override {
     Stats stats = steps_->stats();
@@ -152,6 +156,10 @@ class WrongWorld final : public World {
     ExchangeOptions made = options;
     if (damage_.options) damage_.options(made);
     return std::make_unique<WrongSteps>(world_->make_steps(shape, made, map), damage_);
+  }
+  std::unique_ptr<ExchangeSteps> make_steps_in(const std::shared_ptr<ExchangeMemory>& memory, const Shape& shape,
+                                               const ExchangeOptions& options, const HeapMap& map) override {
+    return std::make_unique<WrongSteps>(world_->make_steps_in(memory, shape, options, map), damage_);
   }
 
  private:

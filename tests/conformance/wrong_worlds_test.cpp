@@ -223,6 +223,7 @@ std::vector<Wrong> wrong_capabilities() {
   all.push_back({"SaysRemoteRanks", "world/kinds", "remote_ranks", says(&Can::remote_ranks, true)});
   all.push_back({"SaysCompiledHooks", "world/kinds", "compiled_hooks", says(&Can::compiled_hooks, true)});
   all.push_back({"CannotRelease", "world/capabilities", "release", {.cannot_release = true}});
+  all.push_back({"KeepsNoWords", "shared_memory/rounds_by_rank", "rank", {.keeps_no_words = true}});
   all.push_back({"NoHandles",
                  "world/capabilities",
                  "handles",

@@ -334,6 +334,18 @@ TEST(CallOrder, LetsNothingButRestoreFollowRelease) {
   EXPECT_NE(refusal([&] { order.require_may_release(3); }).find("call restore()"), std::string::npos);
 }
 
+TEST(CallOrder, LetsNothingComeWhereAnotherExchangeHasTheMemory) {
+  CallOrder order;
+  order.set_without_memory(true);
+  const auto refuses = [](const std::string& text) { return text.find("call take_memory()") != std::string::npos; };
+  for (int call = 0; call < kCalls; ++call)
+    EXPECT_TRUE(refuses(refusal([&] { order.require_allowed(3, static_cast<Call>(call)); })));
+  EXPECT_TRUE(refuses(refusal([&] { order.require_may_release(3); })));
+  EXPECT_TRUE(refuses(refusal([&] { order.require_may_restore(3); })));
+  order.set_without_memory(false);
+  EXPECT_EQ(refusal([&] { order.require_may_release(3); }), "");
+}
+
 TEST(Describe, NamesTheMissingRankAndWhoSaysSo) {
   WaitRecord record{Operation::dispatch, Phase::message, 0, 2, 0, 7, 3, 4};
   const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };

@@ -9,6 +9,7 @@
 #include "cpu/calls/combine_calls.h"
 #include "cpu/calls/cpu_rank.h"
 #include "cpu/calls/dispatch_calls.h"
+#include "cpu/calls/words_aside.h"
 #include "exchange/exchange_steps.h"
 #include "exchange/sizes/heap_pieces.h"
 
@@ -17,9 +18,11 @@ namespace ferry::cpu {
 template <CpuFabric F>
 class CpuSteps final : public ExchangeSteps {
  public:
+  // `memory`: behind the fabric; null: no other exchange may lie there.
   CpuSteps(int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
-           const MakeFabric<F>& make_fabric)
-      : rank_(rank, shape, options, map, make_fabric, end()),
+           const MakeFabric<F>& make_fabric, std::shared_ptr<ExchangeMemory> memory)
+      : memory_(std::move(memory)),
+        rank_(rank, shape, options, map, make_fabric, end()),
         dispatch_(rank_, options, handle_header(rank, shape, options, {.alignment = rank_.plan().alignment})),
         combine_(rank_, options, dispatch_.found()) {}
 
@@ -87,12 +90,20 @@ class CpuSteps final : public ExchangeSteps {
       ExchangeSteps::give_back(mask);
     }
   }
-  void bring_words_back() override { given_back_ = 0; }
+  void bring_words_back() override {
+    aside_.bring(rank_.plan().map, rank_.fabric().local(0));
+    given_back_ = 0;
+  }
+  void hold_memory() override { aside_.hold(); }
   std::size_t given_back() const override { return given_back_; }
+
+  std::shared_ptr<ExchangeMemory> memory() const override { return memory_; }
+  void leave_memory(bool keeps) override { aside_.leave(rank_.plan().map, rank_.fabric().local(0), keeps); }
 
   void tell_aborted(int missing) override {
     const int named = rank_.masks().is_masked_at_start(missing) ? rank_.plan().rank : missing;
-    rank_.tell_all(rank_.waits().end_waits(abort_word(0, false, named) | kAborts));
+    const Epoch word = rank_.waits().end_waits(abort_word(0, false, named) | kAborts);
+    aside_.if_there([&] { rank_.tell_all(word); });
   }
   void tell_left(const CallOrder& order) override {
     LastSent sent = order.last_sent();
@@ -108,16 +119,19 @@ class CpuSteps final : public ExchangeSteps {
   }
 
  private:
+  std::shared_ptr<ExchangeMemory> memory_;
   CpuRank<F> rank_;
   std::size_t given_back_ = 0;
+  WordsAside aside_;
   DispatchCalls<F> dispatch_;
   CombineCalls<F> combine_;
 };
 
 template <CpuFabric F>
 std::unique_ptr<ExchangeSteps> make_cpu_steps(int rank, const Shape& shape, const ExchangeOptions& options,
-                                              const HeapMap& map, const MakeFabric<F>& make_fabric) {
-  return std::make_unique<CpuSteps<F>>(rank, shape, options, map, make_fabric);
+                                              const HeapMap& map, const MakeFabric<F>& make_fabric,
+                                              std::shared_ptr<ExchangeMemory> memory = {}) {
+  return std::make_unique<CpuSteps<F>>(rank, shape, options, map, make_fabric, std::move(memory));
 }
 
 }  // namespace ferry::cpu

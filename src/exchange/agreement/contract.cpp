@@ -37,10 +37,12 @@ constexpr const char* kNames[] = {"shape.ranks",
                                   "dynamic_scales",
                                   "message_copies",
                                   "World::has_remote_ranks",
+                                  "the number of the exchange whose memory it shares (0: none)",
                                   "row_orders",
                                   "the number of more_formats"};
 constexpr std::size_t kFields = std::size(kNames);
 constexpr std::size_t kReduction = 5;
+constexpr std::size_t kMemoryOfField = kFields - 3;
 constexpr std::size_t kRowOrdersField = kFields - 2;
 
 struct Contract {
@@ -80,6 +82,7 @@ Contract contract_of(const World& world, const Shape& shape, const ExchangeOptio
                     o.dynamic_scales,
                     o.message_copies,
                     world.has_remote_ranks() && !o.skip_a2a,
+                    0,  // set by who knows it
                     o.row_orders.bits(),
                     static_cast<std::int64_t>(o.more_formats.size())};
   copy_text(o.format.name(), contract.format);
@@ -107,11 +110,18 @@ void require_no_refusal(const std::vector<Contract>& all, const RankMask& mask, 
                               all[rank].refusal.data()));
 }
 
+// Numbers of exchanges: as at require_same_contract.
+struct Numbers {
+  std::uint32_t newest;
+  std::uint32_t memory_of;
+};
+
 // `prefix`: of the names of fields that differ. Returns the contracts of all.
 std::vector<Contract> require_same(World& world, const Shape& shape, const ExchangeOptions& options,
-                                   const std::string& prefix, std::uint32_t newest) {
+                                   const std::string& prefix, const Numbers& numbers) {
   Contract mine = contract_of(world, shape, options);
-  mine.newest = newest;
+  mine.newest = numbers.newest;
+  mine.value[kMemoryOfField] = numbers.memory_of;
   std::vector<Contract> all = contracts_of_all(world, mine, options.mask, set_up_deadline(options));
   require_no_refusal(all, options.mask, world.rank());
   int first = 0;
@@ -141,11 +151,12 @@ std::vector<Contract> require_same(World& world, const Shape& shape, const Excha
 
 // The first comparison covers the number of formats, so all ranks make as many.
 std::uint32_t require_same_contract(World& world, const Shape& shape, const ExchangeOptions& options,
-                                    std::uint32_t newest) {
-  for (const Contract& each : require_same(world, shape, options, "", newest))  // 0 of ranks that are masked
+                                    std::uint32_t newest, std::uint32_t memory_of) {
+  const Numbers numbers{newest, memory_of};
+  for (const Contract& each : require_same(world, shape, options, "", numbers))  // 0 of ranks that are masked
     newest = std::max(newest, static_cast<std::uint32_t>(each.newest));
   for (int format = 1; format < num_formats(options); ++format)
-    require_same(world, shape, options_in(options, format), fmt::format("more_formats[{}]: ", format - 1), newest);
+    require_same(world, shape, options_in(options, format), fmt::format("more_formats[{}]: ", format - 1), numbers);
   return newest + 1;
 }
 

@@ -30,24 +30,27 @@ const char* name_of_kept(Call call) {
 
 }  // namespace
 
-void CallOrder::require_not_released(int rank, const char* call) const {
+void CallOrder::require_memory(int rank, const char* call) const {
+  if (without_memory_)
+    refuse_call(rank, call, "this exchange has not the memory that it shares with others; call take_memory() first");
   if (released_) refuse_call(rank, call, "release() has given the memory of this exchange back; call restore() first");
 }
 
-void CallOrder::require_may_release(int rank) const {
-  require_not_released(rank, "release");
-  if (dispatch_ == Progress::half) refuse_call(rank, "release", kHalfDispatched);
-  if (combine_ == Progress::half || kept_ == Progress::half) refuse_call(rank, "release", kHalfCombined);
+void CallOrder::require_may_release(int rank, const char* call) const {
+  require_memory(rank, call);
+  if (dispatch_ == Progress::half) refuse_call(rank, call, kHalfDispatched);
+  if (combine_ == Progress::half || kept_ == Progress::half) refuse_call(rank, call, kHalfCombined);
 }
 
 void CallOrder::require_may_restore(int rank) const {
+  if (without_memory_) require_memory(rank, "restore");
   if (!released_) refuse_call(rank, "restore", "the memory of this exchange is there; it must follow release()");
 }
 
 void CallOrder::require_allowed(int rank, Call call) const {
   const auto refuse = [rank](const char* name, const char* why) { refuse_call(rank, name, why); };
   const char* kept_name = name_of_kept(call);
-  require_not_released(rank, kept_name != nullptr ? kept_name : rule_of(call).name);
+  require_memory(rank, kept_name != nullptr ? kept_name : rule_of(call).name);
   if (const char* name = kept_name) {
     const bool waits = call == Call::kept_combine_wait;
     if (combine_ == Progress::half || (kept_ == Progress::half) != waits) refuse(name, kHalfCombined);

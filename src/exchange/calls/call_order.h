@@ -153,11 +153,15 @@ class CallOrder {
   void advance(Call call);
   void begin_dispatch(Call call, const Ticket& ticket);
   void begin_combine(Call call, const Ticket& ticket);
-  // Exchange::release may come when nothing is half done; until Exchange::restore no other call may.
-  void require_may_release(int rank) const;
+  // Exchange::release may come when nothing is half done; until Exchange::restore no other call may. Nor may any but
+  // Exchange::take_memory where another exchange has the memory; it takes it from one that might release it. `call`: as
+  // the error names it.
+  void require_may_release(int rank, const char* call = "release") const;
   void require_may_restore(int rank) const;
-  void require_not_released(int rank, const char* call) const;
+  void require_memory(int rank, const char* call) const;
   void set_released(bool released) { released_ = released; }
+  bool is_released() const { return released_; }
+  void set_without_memory(bool without) { without_memory_ = without; }
   // The newest dispatch has no rows. Another one may follow, but no combine of it. `half_combine`: nor the second half
   // of the newest kept combine.
   void give_up_dispatch(bool half_combine);
@@ -186,6 +190,7 @@ class CallOrder {
   Progress combine_ = Progress::none;
   Progress kept_ = Progress::none;
   bool released_ = false;
+  bool without_memory_ = false;
   Ticket dispatch_ticket_;
   Ticket combine_ticket_;
 };

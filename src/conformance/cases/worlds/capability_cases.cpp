@@ -61,6 +61,14 @@ void use_release(World& world, const Scenario& scenario) {
   run_round(exchange, scenario, Form::split);
 }
 
+void use_shared_memory(World& world, const Scenario& scenario) {
+  Exchange exchange(world, kShape, scenario.settings.options);
+  Exchange other(exchange, kShape, scenario.settings.options);
+  run_round(other, scenario, Form::split);
+  exchange.take_memory();
+  run_round(exchange, scenario, Form::split);
+}
+
 struct Flag {
   const char* name;
   bool WorldCapabilities::*value;
@@ -105,6 +113,7 @@ std::vector<Flag> flags() {
       {"returned_weights", &Can::returned_weights, use_round,
        [](ScenarioSettings& s) { s.options.returns_weights = true; }},
       {"release", &Can::release, use_release, [](ScenarioSettings&) {}},
+      {"shared_memory", &Can::shared_memory, use_shared_memory, [](ScenarioSettings&) {}},
   };
 }
 
