@@ -96,6 +96,11 @@ void NvshmemJob::put_word(int peer, std::byte* word, Epoch value) const {
   stream.wait();
 }
 
+void NvshmemJob::finish_puts() const {
+  nvshmem_quiet();
+  complete_all_puts();
+}
+
 std::shared_ptr<std::byte> NvshmemJob::take(const std::shared_ptr<NvshmemJob>& job, std::size_t bytes,
                                             const RankMask& mask, const Gather& gather) {
   const auto ranks = static_cast<std::size_t>(job->size_);

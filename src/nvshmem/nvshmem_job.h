@@ -32,6 +32,9 @@ class NvshmemJob {
   // Stores a word at `peer` from the host, while kernels may run. `word` is where it lies in this rank's heap.
   void put_word(int peer, std::byte* word, Epoch value) const;
 
+  // Waits until all that this rank has put, by its kernels and by put_word, has landed. Its device is current.
+  void finish_puts() const;
+
   // The ranks agree on a piece of the heap, which is zeroed. The last copy of the pointer returns the piece after every
   // put of this rank has landed. `gather` is all_gather of the world that takes it; its rank r is PE r. No rank may
   // write to a piece before all ranks have taken it.

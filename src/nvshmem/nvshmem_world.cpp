@@ -19,6 +19,7 @@ namespace {
 RankDevice device_of(const NvshmemJob* job, int device) {
   RankDevice made{device};
   made.put_word = [job](int peer, std::byte* word, Epoch value) { job->put_word(peer, word, value); };
+  made.finish_puts = [job] { job->finish_puts(); };
   return made;
 }
 

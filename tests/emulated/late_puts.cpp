@@ -104,11 +104,20 @@ void LateNet::fence() {
   fenced_[emulated::current] = under_way_;
 }
 
-void LateNet::quiet() {
+void LateNet::land() {
   while (!under_way_.empty()) {
     for (const std::shared_ptr<LatePut>& put : under_way_) put->step();
     forget_arrived();
   }
+}
+
+void LateNet::land_all() {
+  const std::lock_guard lock(nets_guard);
+  for (const auto& [own, net] : nets()) net->land();
+}
+
+void LateNet::quiet() {
+  land();
   emulated::touch_shared_word(true);
 }
 
@@ -129,7 +138,7 @@ void LatePuts::signal(int peer, std::size_t word, Epoch value) const {
   auto put = std::make_shared<LatePut>();
   put->word = reinterpret_cast<SignalWord*>(net_.at(peer, word));
   put->value = value;
-  net_.send(std::move(put));
+  net_.send_to(word, std::move(put));
 }
 
 void LatePuts::store32(int peer, std::size_t offset, std::uint32_t value) const {

@@ -16,8 +16,8 @@
 
 namespace ferry::test {
 
-// Puts to offsets from `begin` to `end` are held up: one reads its source late, the next arrives late, by up to so many
-// steps of its own. It goes on all the same when nothing else can.
+// Puts and signals to offsets from `begin` to `end` are held up: one reads its source late, the next arrives late, by
+// up to so many steps of its own. It goes on all the same when nothing else can.
 struct Lag {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -63,6 +63,8 @@ class LateNet {
   void send_to(std::size_t offset, std::shared_ptr<LatePut> put);
   void fence();
   void quiet();
+  // Lands what is under way in all nets. On the machine's thread.
+  static void land_all();
   // For hosts, while no kernel runs.
   bool has_landed() {
     forget_arrived();
@@ -71,6 +73,7 @@ class LateNet {
 
  private:
   void forget_arrived();
+  void land();
 
   std::vector<std::byte*> heaps_;
   std::vector<std::shared_ptr<LatePut>> under_way_;

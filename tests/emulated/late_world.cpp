@@ -11,6 +11,7 @@
 #include "exchange/sizes/sizes.h"
 #include "ferry/detail/cuda/launch/receive_launch.cuh"
 #include "ferry/detail/cuda/launch/small_launch.cuh"
+#include "support/emulated_gpu/machine.h"
 
 namespace ferry::test {
 namespace {
@@ -35,10 +36,21 @@ struct LateHeaps {
   LateHeaps& operator=(const LateHeaps&) = delete;
 };
 
+// Puts land on the machine's thread.
+cuda::RankDevice device_of(int rank) {
+  cuda::RankDevice made{.index = rank};
+  made.finish_puts = [rank] {
+    const auto stream = emulated::make_stream(rank);
+    emulated::enqueue(*stream, [] { LateNet::land_all(); });
+    emulated::synchronize(*stream);
+  };
+  return made;
+}
+
 class LateWorld final : public cuda::GpuWorld<World> {
  public:
   LateWorld(std::unique_ptr<World> threads, std::shared_ptr<Directory> directory, bool staged)
-      : GpuWorld({.index = threads->rank()}, staged), threads_(std::move(threads)), directory_(std::move(directory)) {}
+      : GpuWorld(device_of(threads->rank()), staged), threads_(std::move(threads)), directory_(std::move(directory)) {}
 
   WorldKind kind() const override { return WorldKind::cuda; }
   int rank() const override { return threads_->rank(); }

@@ -31,6 +31,9 @@ struct RankDevice {
   // Where some ranks are reached by puts only: stores a word at such a rank, from the host. `word` is where it lies in
   // the symmetric memory of this rank.
   std::function<void(int peer, std::byte* word, Epoch value)> put_word{};
+  // The same: waits on the host until all that this rank has put, by kernels and by put_word, has landed. No kernel
+  // runs.
+  std::function<void()> finish_puts{};
 };
 
 }  // namespace ferry::cuda

@@ -223,7 +223,7 @@ void CudaSteps::poll() {
 
 // I22: kernels that wait, or begin a call that is told, have compared what had come by then.
 void CudaSteps::require_same_handles() {
-  if (!compares_calls_ || heaps_.given_back() != 0 || streams_.is_captured()) return;
+  if (!compares_calls_ || !heaps_.have_words() || streams_.is_captured()) return;
   const OtherHandle other = read_other_handle(state_.links(), state_.masks());
   if (!other.was_given()) return;
   heaps_.tell_all(abort_word(other.bits(), false, other.rank) | kOtherRouting);
@@ -238,7 +238,7 @@ void CudaSteps::require_same_handles() {
 
 // I26: kernels compare one dispatch later.
 void CudaSteps::require_same_input_scales() {
-  if (!state_.compares_scales() || heaps_.given_back() != 0 || streams_.is_captured()) return;
+  if (!state_.compares_scales() || !heaps_.have_words() || streams_.is_captured()) return;
   state_.record().tell_other_scale(state_.rank(), read_other_scale(state_.links(), plan().map, state_.masks()));
 }
 
@@ -262,7 +262,7 @@ void CudaSteps::poll_calls() {
 // the dispatch may say so before the first one has stored its numbers. Then it is not known yet which one it was.
 std::optional<DispatchRefused> CudaSteps::take_refusal() {
   const Epoch routing = state_.record().refused();
-  if (routing == 0 || heaps_.given_back() != 0) return {};  // who had too many is said in memory that was given back
+  if (routing == 0 || !heaps_.have_words()) return {};  // one of the words says who had too many
   if (state_.read().dispatched.raw != routing) return {};
   const DeviceState now = state_.read();  // again: the words of one copy may be of different times
   DispatchRefused refused = counts_.refusal_of(routing);
@@ -333,15 +333,18 @@ void CudaSteps::tell_left(const CallOrder& order) {
 void CudaSteps::require_can_release() const {
   if (capture() != kNoCapture || streams_.is_captured())
     refuse(ErrorKind::out_of_order, state_.rank(),
-           "release and restore: the stream is being captured, and memory changes hands on the host; end the capture "
-           "first");
+           "release, restore and take_memory: the stream is being captured, and memory changes hands on the host; end "
+           "the capture first");
 }
 
 // Graphs of this exchange may run on any stream.
 void CudaSteps::finish_calls() {
   cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  if (device().finish_puts) device().finish_puts();
   poll_calls();
 }
+
+std::shared_ptr<ExchangeMemory> CudaSteps::memory() const { return std::make_shared<MemoryOf<GpuHeaps>>(heaps_.all()); }
 
 void CudaSteps::give_back(const RankMask& mask) {
   if (!heaps_.can_be_given_back()) return ExchangeSteps::give_back(mask);

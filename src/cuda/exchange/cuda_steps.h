@@ -2,6 +2,7 @@
 // kernels ahead of it and behind it. Here is their order; what each of them is for is in launches/.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "cuda/device/heap_memory.h"
@@ -71,6 +72,9 @@ class CudaSteps final : public ExchangeSteps {
   void give_back(const RankMask& mask) override;
   void take_again(const RankMask& mask, std::chrono::milliseconds deadline) override;
   void bring_words_back() override { heaps_.bring_words_back(); }
+  void hold_memory() override { heaps_.hold(); }
+  std::shared_ptr<ExchangeMemory> memory() const override;
+  void leave_memory(bool keeps) override { heaps_.leave(keeps); }
   std::size_t given_back() const override { return heaps_.given_back(); }
   Stats stats() const override { return state_.stats(); }
 

@@ -28,7 +28,8 @@ constexpr WorldCapabilities gpu_capabilities(const GpuWorldIs& world) {
           .late_weights = true,
           .dynamic_scales = true,
           .returned_weights = true,
-          .release = world.release};
+          .release = world.release,
+          .shared_memory = true};
 }
 
 }  // namespace ferry::cuda

@@ -157,7 +157,8 @@ GpuHeaps GpuRank::make_lone_heap(std::size_t bytes) {
 }
 
 std::unique_ptr<ExchangeSteps> GpuRank::make_gpu_steps(const Shape& shape, const ExchangeOptions& options,
-                                                       const HeapMap& map, const Launchers* compiled) {
+                                                       const HeapMap& map, const Launchers* compiled,
+                                                       const ExchangeMemory* memory) {
   const DeviceScope scope(device_.index);
   // All ranks are here, so no kernel waits for another rank's launch.
   if (device_.deferred_free != nullptr) device_.deferred_free->free();
@@ -166,10 +167,13 @@ std::unique_ptr<ExchangeSteps> GpuRank::make_gpu_steps(const Shape& shape, const
   // Only some ranks may have given kernels of their own, or some that do not reach this world's ranks.
   together([&] { require_supported(options, compiled); }, options.mask, set_up_deadline(options));
   GpuHeaps heaps;
-  if (!options.skip_a2a) heaps = make_heaps(map.total(), options);
+  if (memory != nullptr)
+    heaps = MemoryOf<GpuHeaps>::of(*memory);
+  else if (!options.skip_a2a)
+    heaps = make_heaps(map.total(), options);
   std::unique_ptr<ExchangeSteps> made;
   const auto make = [&] {
-    if (options.skip_a2a) heaps = make_lone_heap(map.total());
+    if (memory == nullptr && options.skip_a2a) heaps = make_lone_heap(map.total());
     ExchangeOptions of_steps = options;
     if (staged_) of_steps.short_handles = false;  // the front makes whole ones of them, in host memory
     auto steps = std::make_unique<CudaSteps>(device_, world_.rank(), shape, of_steps, map,

@@ -12,6 +12,7 @@
 #include "cuda/device/heap_memory.h"
 #include "cuda/device/rank_device.h"
 #include "cuda/world/gpu_capabilities.h"
+#include "exchange/exchange_memory.h"
 #include "exchange/exchange_steps.h"
 #include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/exchange.h"
@@ -34,9 +35,10 @@ class GpuRank {
   GpuRank(const GpuRank&) = delete;
   GpuRank& operator=(const GpuRank&) = delete;
 
-  // World::make_steps of this rank's world. `compiled`: kernels of the program; null: the library's.
+  // World::make_steps of this rank's world. `compiled`: kernels of the program; null: the library's. `memory`: of
+  // another exchange; null: new.
   std::unique_ptr<ExchangeSteps> make_gpu_steps(const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
-                                                const Launchers* compiled);
+                                                const Launchers* compiled, const ExchangeMemory* memory);
 
  protected:
   // `world` is the rank's end of its world, which this is a part of. `staged`: calls take host tensors,
@@ -101,11 +103,15 @@ class GpuWorld : public Base, public GpuRank {
   const char* backend() const override { return "cuda"; }
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
                                             const HeapMap& map) override {
-    return make_gpu_steps(shape, options, map, nullptr);
+    return make_gpu_steps(shape, options, map, nullptr, nullptr);
+  }
+  std::unique_ptr<ExchangeSteps> make_steps_in(const std::shared_ptr<ExchangeMemory>& memory, const Shape& shape,
+                                               const ExchangeOptions& options, const HeapMap& map) override {
+    return make_gpu_steps(shape, options, map, nullptr, memory.get());
   }
   std::unique_ptr<ExchangeSteps> make_compiled_steps(const Shape& shape, const ExchangeOptions& options,
                                                      const HeapMap& map, const Launchers& kernels) override {
-    return make_gpu_steps(shape, options, map, &kernels);
+    return make_gpu_steps(shape, options, map, &kernels, nullptr);
   }
 };
 

@@ -65,6 +65,9 @@ class StagedSteps final : public ExchangeSteps {
     steps_->take_again(mask, deadline);
   }
   void bring_words_back() override { steps_->bring_words_back(); }
+  void hold_memory() override { steps_->hold_memory(); }
+  std::shared_ptr<ExchangeMemory> memory() const override { return steps_->memory(); }
+  void leave_memory(bool keeps) override { steps_->leave_memory(keeps); }
   std::size_t given_back() const override { return steps_->given_back(); }
   Stats stats() const override { return steps_->stats(); }
   void tell_aborted(int missing) override { steps_->tell_aborted(missing); }

@@ -43,7 +43,7 @@ bool ExchangeHeaps::is_shared_with(int rank) const { return !is_masked(masked_, 
 // Kernels that run look for these words while they wait. So the copies are on a stream that waits for no kernel.
 void ExchangeHeaps::tell_all(Epoch word) const {
   const std::lock_guard lock(guard_);
-  if (!has_heaps_) return;
+  if (!has_words_) return;
   const RankDevice& device = state_.device();
   const PeerLinks& links = state_.links();
   const DeviceScope scope(device.index);
@@ -59,13 +59,19 @@ void ExchangeHeaps::tell_all(Epoch word) const {
   stream.wait();
 }
 
-void ExchangeHeaps::give_back(const RankMask& mask) {
+void ExchangeHeaps::leave(bool keeps) {
   const HeapMap& map = state_.plan().map;
-  std::vector<std::byte> words(word_bytes(map));
-  copy_words(map, state_.links().own, words, cudaMemcpyDeviceToHost);
+  std::vector<std::byte> words(keeps ? word_bytes(map) : 0);
+  if (keeps) copy_words(map, state_.links().own, words, cudaMemcpyDeviceToHost);
   const std::lock_guard lock(guard_);
   words_ = std::move(words);
-  has_heaps_ = false;
+  had_words_ = keeps;
+  has_words_ = false;
+}
+
+void ExchangeHeaps::give_back(const RankMask& mask) {
+  leave(true);
+  gave_back_ = true;
   heaps_.memory->give_back(mask);
 }
 
@@ -73,14 +79,24 @@ void ExchangeHeaps::take_again(const RankMask& mask, std::chrono::milliseconds d
   heaps_.memory->take_again(mask, deadline);
 }
 
-// Where the words were never taken, because that failed, they are still there.
+// Where the words never left, because that failed, they are still there.
 void ExchangeHeaps::bring_words_back() {
-  if (!words_.empty()) copy_words(state_.plan().map, state_.links().own, words_, cudaMemcpyHostToDevice);
-  const std::lock_guard lock(guard_);
-  words_ = {};
-  has_heaps_ = true;
+  const HeapMap& map = state_.plan().map;
+  if (!words_.empty()) copy_words(map, state_.links().own, words_, cudaMemcpyHostToDevice);
+  if (had_words_) return;
+  const SideStream stream;
+  for (const HeapPiece& piece : heap_pieces(map, false))
+    cuda_check(cudaMemsetAsync(state_.links().own + piece.begin, 0, piece.bytes, stream.get()), "cudaMemsetAsync");
+  stream.wait();
 }
 
-std::size_t ExchangeHeaps::given_back() const { return has_heaps_ ? 0 : state_.plan().map.total(); }
+void ExchangeHeaps::hold() {
+  const std::lock_guard lock(guard_);
+  words_ = {};
+  had_words_ = has_words_ = true;
+  gave_back_ = false;
+}
+
+std::size_t ExchangeHeaps::given_back() const { return gave_back_ ? state_.plan().map.total() : 0; }
 
 }  // namespace ferry::cuda

@@ -1,6 +1,7 @@
 // ExchangeHeaps: the symmetric memory of all ranks, as the host of one rank uses it. It stores words at the others from
-// any thread, and gives the memory back for a while. The addresses stay, which captured graphs know. The words of this
-// rank's own heap wait in host memory; the numbers of its calls lie in other memory, which stays.
+// any thread. For a while it gives the memory back, or leaves it to another exchange. The addresses stay, which
+// captured graphs know. The words of this rank's own heap wait in host memory; the numbers of its calls lie in other
+// memory, which stays.
 #pragma once
 
 #include <chrono>
@@ -21,24 +22,30 @@ class ExchangeHeaps {
   void free_with(DeferredFree& deferred);
 
   bool is_shared_with(int rank) const;
-  // Stores this rank's abort word at all ranks, itself included. While the heaps are given back it stores nothing: no
-  // kernel waits.
+  // Stores this rank's abort word at all ranks, itself included. While the words are away it stores nothing: no kernel
+  // waits.
   void tell_all(Epoch word) const;
 
-  // Exchange::release and restore:
+  // Exchange::release, restore and take_memory:
   bool can_be_given_back() const { return heaps_.memory != nullptr; }
   void give_back(const RankMask& mask);
   void take_again(const RankMask& mask, std::chrono::milliseconds deadline);
+  void leave(bool keeps);
   void bring_words_back();
+  void hold();
+  bool have_words() const { return has_words_; }
   std::size_t given_back() const;  // bytes
+  const GpuHeaps& all() const { return heaps_; }
 
  private:
   const ExchangeState& state_;
   GpuHeaps heaps_;
   const RankMask masked_;
-  mutable std::mutex guard_;  // an abort, from any thread, reads what these two say
-  bool has_heaps_ = true;
-  std::vector<std::byte> words_;  // all but slots of the own heap, while there is none
+  mutable std::mutex guard_;  // an abort, from any thread, reads has_words_
+  bool has_words_ = true;
+  bool gave_back_ = false;
+  bool had_words_ = true;         // where they are away: else they are zero
+  std::vector<std::byte> words_;  // all but slots of the own heap, while they are away
 };
 
 }  // namespace ferry::cuda
