@@ -14,13 +14,14 @@ from ._hooks import Epilogue
 from ._inputs import (Begin, Call, Inputs, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces,
                       require_outputs, sums_to_fill, to_fill, without)
 from ._layout import options_of, shape_of
+from ._memory import WithMemory, core_of
 from ._outputs import Formats, Spec, spec_of
 from ._transports import close_at_end
 from ._world import World
 from .formats import Format, format_named
 
 
-class Exchange:
+class Exchange(WithMemory):
     """The buffers and options for one shape, and the calls that carry tokens to experts and back.
 
     A round is one dispatch and its combine. All calls are collective: the same calls in the same order on all ranks.
@@ -35,6 +36,7 @@ class Exchange:
     all ranks. The options are the fields of ferry::ExchangeOptions by the same names (include/ferry/options.h);
     deadlines are seconds, `mask` names ranks that take no part, `row_orders` is an iterable of names. `more_formats`
     has names, or dicts of format, tiled_scales, expert_alignment and dynamic_scales: a dispatch may take one of them.
+    `memory_of`: an exchange of this world in whose memory the new one lies; one of the two has it (take_memory).
     `allocate(name, shape, dtype)` makes the arrays that dispatch and combine return; None: numpy does, and on a GPU
     the framework (torch, cupy) whose arrays a call is given.
 
@@ -62,9 +64,10 @@ class Exchange:
                  more_formats: Iterable[str | Format | dict[str, Any]] = (), concurrent: int = 1,
                  row_orders: str | Iterable[str] | None = None, mask: Iterable[int] = (),
                  deadline: float | None = None, set_up_deadline: float | None = None, workers: int = 1,
-                 reserve_sms: int = 0, short_handles: bool = False, allocate: Allocate | None = None) -> None:
+                 reserve_sms: int = 0, short_handles: bool = False, memory_of: Exchange | None = None,
+                 allocate: Allocate | None = None) -> None:
         given = {name: value for name, value in locals().items()
-                 if name not in ("self", "world", "experts", "top_k", "max_tokens", "hidden", "allocate")}
+                 if name not in ("self", "world", "experts", "top_k", "max_tokens", "hidden", "memory_of", "allocate")}
         if not isinstance(world, World):
             raise TypeError(f"world is {world!r}; it must be a ferry.World: run_ranks gives one to each rank")
         shape = shape_of(ranks=world.size, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
@@ -78,7 +81,7 @@ class Exchange:
         self._reduces: Reduces = (0, "f32")  # of the combine that has begun
         self._world = world  # dispatch_all ends the waits of its ranks
         options = options_of(given, world.size)
-        self._core = _ferry.Exchange(world._core, shape, options)
+        self._core = _ferry.Exchange(world._core, shape, options, core_of(memory_of, world))
         if world.kind == "shmem":
             close_at_end(self)
         self._format = format if isinstance(format, Format) else format_named(options.format)
@@ -108,11 +111,6 @@ class Exchange:
     def device(self) -> str:
         """Where the arrays of its calls lie: "cpu", "cuda:1"."""
         return self._device
-
-    @property
-    def memory_bytes(self) -> int:
-        """Memory that the exchange allocated on this rank; between release and restore what stays of it."""
-        return self._core.memory_bytes
 
     @property
     def closed(self) -> bool:
@@ -251,20 +249,6 @@ class Exchange:
     def add_to_mask(self, ranks: Iterable[int]) -> None:
         """From the next round on these ranks take no part. Every rank that goes on masks a rank that has left."""
         self._core.add_to_mask(several("ranks", ranks, "numbers of ranks"))
-
-    def release(self, *, deadline: float | None = None, stream: Any = None) -> None:
-        """Gives the memory of the slots back until restore(), as a sleep mode does. Collective.
-
-        Nothing may be half done: OutOfOrder on all ranks. Addresses stay, so captured CUDA graphs, handles and
-        arrival_slots() are good again after restore(). Until then every call but check() raises OutOfOrder, and no
-        graph may run. On a GPU it waits for all work of the GPU. Raises Unsupported where capabilities()["release"] of
-        the world is False (OpenSHMEM, NVSHMEM).
-        """
-        self._core.release((deadline, self._number(stream, None), 0))
-
-    def restore(self, *, deadline: float | None = None, stream: Any = None) -> None:
-        """Takes as much memory again at the same addresses. Collective; after release()."""
-        self._core.restore((deadline, self._number(stream, None), 0))
 
     def arrival_slots(self, format: int | str | Format = 0) -> dict[str, Array]:
         """Where messages arrive, for rows in_place (`gather`): payload [copies, R, T, ...], scales, global_scales.

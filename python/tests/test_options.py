@@ -186,6 +186,34 @@ def test_memory_is_given_back_between_rounds(run):
     run(3, body)
 
 
+def test_two_exchanges_share_a_memory(run):
+    def body(world):
+        devices.need(world, "shared_memory")
+        with open_exchange(world) as first, open_exchange(world, format="mxfp8", memory_of=first) as second:
+            assert (first.memory_bytes > 0, second.memory_bytes) == (True, 0)
+            for _ in range(2):
+                for exchange, other in ((second, first), (first, second)):
+                    exchange.take_memory(deadline=10)
+                    with pytest.raises(ferry.OutOfOrder, match=r"call take_memory\(\) first"):
+                        other.dispatch(*inputs_of(world.rank))
+                    arrivals = exchange.dispatch(*inputs_of(world.rank))
+                    other.take_memory()
+                    exchange.take_memory()
+                    got = exchange.combine(LAYER.results_of(world.rank, arrivals))
+                    assert close(got, sums_of(world.rank), room=0.1)
+            with pytest.raises(ferry.InvalidArgument, match="make the larger exchange first"):
+                devices.open_exchange(world, experts=8, top_k=2, max_tokens=60, hidden=256, memory_of=first)
+            with pytest.raises(TypeError, match="it must be a ferry.Exchange"):
+                open_exchange(world, memory_of=world)
+            first.close()
+            second.take_memory()
+            assert second.memory_bytes > 0
+            arrivals = second.dispatch(*inputs_of(world.rank))
+            assert close(second.combine(LAYER.results_of(world.rank, arrivals)), sums_of(world.rank), room=0.1)
+
+    run(3, body)
+
+
 def test_an_input_scale_is_a_number_or_an_array_of_one():
     def body(world):
         inputs, found = inputs_of(world.rank), []

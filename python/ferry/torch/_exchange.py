@@ -67,7 +67,8 @@ class Exchange:
 
     backward   None: for inference. A token format ("bf16"): gradients travel in it. Where that is not `format`, they
                have an exchange of their own, with its own buffers
-    options    those of ferry.Exchange, but allocate
+    options    those of ferry.Exchange, but allocate. memory_of: an exchange of this class or a ferry.Exchange; not with
+               backward
 
     Collective. A context manager; close() and the end of the object wait for nobody.
     """
@@ -94,6 +95,8 @@ class Exchange:
             text("backward", name, "the name of a format, a Format, or None")
         if "mask" in options:
             options["mask"] = several("mask", options["mask"], "numbers of ranks")  # it is read twice
+        if isinstance(options.get("memory_of"), Exchange):
+            options["memory_of"] = options["memory_of"]._base
         _gradients.require_same(world, name, options)
         if name is not None and not format_named(name).encodes:
             raise InvalidArgument(f"backward is {name}, whose bytes nothing encodes; gradients are values: give bf16, or "
@@ -268,6 +271,10 @@ class Exchange:
         """As ferry.Exchange.restore."""
         for exchange in self._all():
             exchange.restore(deadline=deadline, stream=self._stream())
+
+    def take_memory(self, *, deadline: float | None = None) -> None:
+        """As ferry.Exchange.take_memory. What gradients have of their own stays."""
+        self._base.take_memory(deadline=deadline, stream=self._stream())
 
     def arrival_slots(self, format: int | str | Format = 0) -> dict[str, Any]:
         """As ferry.Exchange.arrival_slots."""

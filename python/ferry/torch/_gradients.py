@@ -91,6 +91,9 @@ def require_trainable(world: World, options: dict[str, Any]) -> None:
     if (reduction := options.get("reduction", "by_rank")) != "by_rank":
         raise InvalidArgument(f"backward with reduction {reduction}: where combine is exact, weights stay at the tokens' "
                               "home, and the gradients of rows are made elsewhere; use by_rank")
+    if options.get("memory_of") is not None:
+        raise InvalidArgument("backward with memory_of: the memory may be another exchange's when gradients travel; make "
+                              "the exchange that trains first, and the other one in its memory")
     if options.get("skip_a2a"):
         raise InvalidArgument("backward with skip_a2a: every rank has all tokens and gets partial sums, so what is "
                               "wanted is an all-reduce of gradients; make the exchange without backward")

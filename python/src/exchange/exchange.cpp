@@ -23,13 +23,16 @@ using namespace nb::literals;
 
 namespace ferry::python {
 
-PyExchange::PyExchange(PyWorld& world, const Shape& shape, const PyOptions& options) : device_(world.device()) {
+PyExchange::PyExchange(PyWorld& world, const Shape& shape, const PyOptions& options, const PyExchange* memory_of)
+    : device_(world.device()) {
   const auto lock = world.guard().enter();
   const std::shared_ptr<World> kept = world_ = world.world();
+  Exchange* const lender = memory_of == nullptr ? nullptr : &memory_of->exchange();
   // The world lives as long as its exchange.
   const auto make = [&] {
-    exchange_ = std::shared_ptr<Exchange>(new Exchange(*kept, shape, options.options),
-                                          [kept](const Exchange* exchange) { delete exchange; });
+    auto* const made =
+        lender == nullptr ? new Exchange(*kept, shape, options.options) : new Exchange(*lender, shape, options.options);
+    exchange_ = std::shared_ptr<Exchange>(made, [kept](const Exchange* exchange) { delete exchange; });
     // Ahead of the first round: loading it later could wait for a kernel that waits for another rank.
     if (device_.kind != Device::Kind::cuda) return;
     load_decoder(options.options.format, device_.index);
@@ -159,6 +162,11 @@ void restore(PyExchange& self, const PyCall& how) {
   self.call_on_host([&](Exchange& exchange) { exchange.restore(call); });
 }
 
+void take_memory(PyExchange& self, const PyCall& how) {
+  const CallOptions call = call_options(how);
+  self.call_on_host([&](Exchange& exchange) { exchange.take_memory(call); });
+}
+
 void add_to_mask(PyExchange& self, const nb::iterable& ranks) {
   const RankMask mask = mask_of(ranks, self.exchange().shape().ranks);
   self.call_local([&](Exchange& exchange) { exchange.add_to_mask(mask); });
@@ -269,7 +277,8 @@ void add_row_counts(nb::module_& module) {
 void add_exchange(nb::module_& module) {
   add_row_counts(module);
   nb::class_<PyExchange>(module, "Exchange")
-      .def(nb::init<PyWorld&, const Shape&, const PyOptions&>(), "world"_a, "shape"_a, "options"_a)
+      .def(nb::init<PyWorld&, const Shape&, const PyOptions&, const PyExchange*>(), "world"_a, "shape"_a, "options"_a,
+           "memory_of"_a.none() = nb::none())
       .def("dispatch", &dispatch, "inputs"_a, "outputs"_a, "call"_a)
       .def("combine", &combine, "inputs"_a, "sums"_a, "call"_a)
       .def("dispatch_async", &dispatch_async, "inputs"_a, "call"_a)
@@ -281,6 +290,7 @@ void add_exchange(nb::module_& module) {
       .def("add_to_mask", &add_to_mask, "ranks"_a)
       .def("release", &release, "call"_a)
       .def("restore", &restore, "call"_a)
+      .def("take_memory", &take_memory, "call"_a)
       .def("decode_rows", &decode_rows, "outputs"_a, "values"_a, "has_token"_a, "input_scale"_a.none(), "format"_a = 0)
       .def("decode_on_gpu", &decode_there, "outputs"_a, "values"_a, "place"_a, "input_scale"_a.none(), "stream"_a)
       .def("stats", &stats_of)

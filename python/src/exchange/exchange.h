@@ -16,8 +16,8 @@ namespace ferry::python {
 
 class PyExchange {
  public:
-  // Collective.
-  PyExchange(PyWorld& world, const Shape& shape, const PyOptions& options);
+  // Collective. `memory_of`: of the same world, in whose memory it lies; null: in its own.
+  PyExchange(PyWorld& world, const Shape& shape, const PyOptions& options, const PyExchange* memory_of);
   // Local. In a child process of a fork the exchange is left where it is, as its threads are not there to end.
   ~PyExchange();
   PyExchange(const PyExchange&) = delete;

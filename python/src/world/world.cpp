@@ -88,6 +88,7 @@ nb::dict capabilities(const PyWorld& self) {
   named["counts_dispatch"] = can.counts_dispatch;
   named["returned_weights"] = can.returned_weights;
   named["release"] = can.release;
+  named["shared_memory"] = can.shared_memory;
   named["row_orders"] = names_of(can.row_orders);
   return named;
 }

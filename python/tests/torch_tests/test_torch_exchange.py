@@ -152,6 +152,32 @@ def test_halves_take_the_options_of_whole_calls():
     ferry.run_ranks(3, body)
 
 
+def test_an_exchange_lies_in_the_memory_of_one_that_trains():
+    def body(world):
+        with open_exchange(world, backward="bf16") as trains:
+            bytes_before = trains.memory_bytes
+            with pytest.raises(ferry.InvalidArgument, match="backward with memory_of"):
+                open_exchange(world, backward="bf16", memory_of=trains)
+            with open_exchange(world, memory_of=trains) as other:
+                assert (trains.memory_bytes, other.memory_bytes) == (bytes_before, 0)
+                for _ in range(2):
+                    for exchange in (other, trains):
+                        exchange.take_memory(deadline=10)
+                        arrivals = exchange.dispatch(*inputs_of(world.rank))
+                        assert_sums(exchange.combine(scaled(arrivals, world.rank)), world.rank)
+                other.take_memory()
+                with pytest.raises(ferry.OutOfOrder, match=r"call take_memory\(\) first"):
+                    trains.dispatch(*inputs_of(world.rank))
+            trains.take_memory()
+            tokens, ids, weights = inputs_of(world.rank)
+            tokens.requires_grad_()
+            arrived = ferry.torch.dispatch(trains, tokens, ids, weights)
+            ferry.torch.combine(trains, arrived.values * 2, arrived).sum().backward()
+            assert tokens.grad is not None
+
+    ferry.run_ranks(3, body)
+
+
 def test_memory_is_given_back_between_steps():
     def body(world):
         def step(exchange, between):
