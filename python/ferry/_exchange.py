@@ -14,7 +14,7 @@ from ._hooks import Epilogue
 from ._inputs import (Begin, Call, Inputs, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces,
                       require_outputs, sums_to_fill, to_fill, without)
 from ._layout import options_of, shape_of
-from ._memory import WithMemory, core_of
+from ._memory import WithMemory, core_of, leave, share
 from ._outputs import Formats, Spec, spec_of
 from ._transports import close_at_end
 from ._world import World
@@ -82,6 +82,7 @@ class Exchange(WithMemory):
         self._world = world  # dispatch_all ends the waits of its ranks
         options = options_of(given, world.size)
         self._core = _ferry.Exchange(world._core, shape, options, core_of(memory_of, world))
+        share(self, memory_of)
         if world.kind == "shmem":
             close_at_end(self)
         self._format = format if isinstance(format, Format) else format_named(options.format)
@@ -274,12 +275,14 @@ class Exchange(WithMemory):
         Where a `with` ends by an exception, the others are told at once.
         """
         self._core.close(False)
+        leave(self)
 
     def __enter__(self) -> Exchange:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._core.close(kind is not None)
+        leave(self)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Exchange cannot be pickled: it is memory of this process; make one on each rank")

@@ -15,6 +15,7 @@ class WithMemory:
 
     _core: _ferry.Exchange
     _world: World
+    _shares: list[WithMemory] | None = None  # the exchanges that share this memory; None: nobody does
 
     def _number(self, stream: Any, array: Array) -> int:
         raise NotImplementedError
@@ -52,12 +53,31 @@ class WithMemory:
         self._core.take_memory((deadline, self._number(stream, None), 0))
 
 
+def share(exchange: WithMemory, memory_of: WithMemory | None) -> None:
+    """Exchanges in one memory live until close(), or until nobody has any of them: none may end, on whichever thread
+    collects it, while another one is in a call."""
+    if memory_of is not None:
+        if memory_of._shares is None:
+            memory_of._shares = [memory_of]
+        exchange._shares = memory_of._shares
+        exchange._shares.append(exchange)
+
+
+def leave(exchange: WithMemory) -> None:
+    """The exchange is closed."""
+    if exchange._shares is not None:
+        exchange._shares[:] = [each for each in exchange._shares if each is not exchange]
+        exchange._shares = None
+
+
 def core_of(memory_of: WithMemory | None, world: World) -> _ferry.Exchange | None:
     """What lends its memory to a new exchange of this world; None: nobody does."""
     if memory_of is None:
         return None
     if not isinstance(memory_of, WithMemory):
         raise TypeError(f"memory_of is {memory_of!r}; it must be a ferry.Exchange of this world, or None")
+    if memory_of._core.closed:
+        raise InvalidArgument("memory_of is closed; give an exchange that is open")
     if memory_of._world is not world:
         raise InvalidArgument("memory_of is an exchange of another world; give one that was made in this world")
     return memory_of._core

@@ -1,5 +1,8 @@
 """What an exchange can be told besides: each option once, beside the oracle."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -206,6 +209,8 @@ def test_two_exchanges_share_a_memory(run):
             with pytest.raises(TypeError, match="it must be a ferry.Exchange"):
                 open_exchange(world, memory_of=world)
             first.close()
+            with pytest.raises(ferry.InvalidArgument, match="memory_of is closed"):
+                open_exchange(world, memory_of=first)
             second.take_memory()
             assert second.memory_bytes > 0
             arrivals = second.dispatch(*inputs_of(world.rank))
@@ -332,3 +337,25 @@ def test_rows_of_refuses_a_group_that_is_not_there():
             exchange.combine(arrivals.values())
 
     ferry.run_ranks(3, body)
+
+
+def test_an_exchange_in_a_shared_memory_ends_by_close_or_with_the_others():
+    """Else a thread that collects garbage could end one while another thread is in a call of another one."""
+    def body(world):
+        first = open_exchange(world)
+        second = open_exchange(world, memory_of=first)
+        third = open_exchange(world, memory_of=second)
+        ends = [weakref.ref(each) for each in (first, second, third)]
+        del second
+        gc.collect()
+        first.take_memory()
+        assert ends[1]() is not None
+        first.close()
+        third.take_memory()
+        third.close()
+        del first, third
+        assert ends[0]() is None and ends[2]() is None  # what was closed needs no collector
+        gc.collect()
+        assert ends[1]() is None
+
+    ferry.run_ranks(2, body)

@@ -111,12 +111,13 @@ class ExchangeSteps {
   virtual void set_mask(const RankMask& mask) = 0;
 
   // Exchange::release, in steps. No rank begins one before all ranks have ended the one before it. The slots may be
-  // lost; every word and number stays. `mask`: ranks that take no part any more.
+  // lost; every word and number stays. `mask`: ranks that take no part any more. `bytes`: of the memory, which are more
+  // than this exchange's own where it lies in that of a larger one; nothing of the others is there.
   virtual void require_can_release() const {}  // throws in a capture
   // Waits until all work of this rank has ended, and all that it sent has landed where all_gather of the world does not
   // see to that.
   virtual void finish_calls() {}
-  virtual void give_back(const RankMask& mask);
+  virtual void give_back(const RankMask& mask, std::size_t bytes);
   // Exchange::restore. Collective: memory at the same addresses, on all ranks or on none.
   virtual void take_again(const RankMask&, std::chrono::milliseconds) {}
   virtual void bring_words_back() {}  // may be called again
@@ -161,7 +162,7 @@ class ExchangeSteps {
   std::shared_ptr<ExchangeEnd> end_;
 };
 
-inline void ExchangeSteps::give_back(const RankMask&) {
+inline void ExchangeSteps::give_back(const RankMask&, std::size_t) {
   throw Error(ErrorKind::unsupported, "this backend cannot give memory back");
 }
 

@@ -35,7 +35,7 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
   try {
     require_possible(memory_of);
   } catch (const Error& refusal) {
-    tell_refusal(world, options, refusal);
+    tell_refusal(world, memory_of == nullptr ? options : memory_of->options_of_all(options), refusal);
     throw;
   }
   number_ = require_same_contract(world, shape, options, world.open_exchanges_->newest(),
@@ -249,7 +249,7 @@ void Exchange::Front::add_to_mask(const RankMask& mask) {
   order_.require_memory(rank_, "add_to_mask");
   check_added_mask(call_context(), mask);
   for (std::size_t peer = 0; peer < mask.size(); ++peer) mask_[peer] = mask_[peer] || mask[peer];
-  (*place_)->masked = mask_;
+  (*place_)->add_to_mask(mask_);
   if (options_.skip_a2a) return;
   CallScope scope(*steps_, traced_, "add_to_mask");
   steps_->set_mask(mask_);

@@ -69,11 +69,12 @@ class Exchange::Front {
   void require_ended_nowhere(std::chrono::milliseconds deadline);
   void require_place_in(const Front& memory_of) const;
   void leave_place() noexcept;
-  void require_no_lost_rank() const;
+  ExchangeOptions options_of_all(const ExchangeOptions& options) const;
+  void require_no_lost_rank(const char* call) const;
   void require_would_leave(std::chrono::milliseconds deadline) const;
   bool may_leave_memory(const CallOptions& call, std::chrono::milliseconds deadline);
   bool ends_calls();
-  void take_from(Front& holder, bool keeps, std::chrono::milliseconds deadline);
+  void take_from(Front* holder, bool keeps, std::chrono::milliseconds deadline);
   void move_in(std::chrono::milliseconds deadline);
   void hold_memory(std::chrono::milliseconds deadline);
   std::unique_ptr<ExchangeSteps> make_steps(const HeapMap& map, const cuda::Launchers* kernels, const Front* memory_of);

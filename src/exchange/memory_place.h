@@ -23,6 +23,9 @@ struct LaidMemory {
   bool is_released = false;
   std::size_t given_back = 0;
 
+  void add_to_mask(const RankMask& more) {
+    for (std::size_t rank = 0; rank < masked.size(); ++rank) masked[rank] = masked[rank] || more[rank];
+  }
   // I16: a rank that was masked since may still write there, as the exchange does that had the memory then.
   int find_lost() const {
     for (std::size_t rank = 0; rank < masked.size(); ++rank)

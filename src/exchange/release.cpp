@@ -81,7 +81,7 @@ void Exchange::Front::release(const CallOptions& call) {
   together(begin, deadline);
   together([&] { steps_->finish_calls(); }, deadline);  // all ranks are here, so none waits for a call still to come
   order_.set_released(true);
-  together([&] { steps_->give_back(mask_); }, deadline);  // nothing writes to any rank any more
+  together([&] { steps_->give_back(mask_, (*place_)->bytes); }, deadline);  // nothing writes to any rank any more
 }
 
 void Exchange::Front::restore(const CallOptions& call) {

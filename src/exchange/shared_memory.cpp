@@ -37,6 +37,7 @@ void Exchange::Front::require_place_in(const Front& memory_of) const {
                 fmt::format("rank {}: skip_a2a is {} here and {} of the exchange whose memory it shares; they must be "
                             "the same",
                             rank_, options_.skip_a2a, memory_of.options_.skip_a2a));
+  memory_of.require_no_lost_rank("an exchange in the memory of another one");
   const LaidMemory<Front>& memory = *memory_of.place_->memory();
   for (int rank = 0; rank < world_.size(); ++rank)
     if (is_masked(options_.mask, rank) != is_masked(memory.made_without, rank))
@@ -86,16 +87,22 @@ void Exchange::Front::leave_place() noexcept {
   (*place_)->given_back = steps_->given_back();
 }
 
+// Options by which a rank tells those that are still there why it refuses `options`.
+ExchangeOptions Exchange::Front::options_of_all(const ExchangeOptions& options) const {
+  ExchangeOptions told = options;
+  if (place_->memory()->find_lost() >= 0) told.mask = place_->memory()->masked;
+  return told;
+}
+
 // I16
-void Exchange::Front::require_no_lost_rank() const {
+void Exchange::Front::require_no_lost_rank(const char* call) const {
   const int lost = (*place_)->find_lost();
   if (lost < 0 || options_.skip_a2a) return;
   throw Error(
       ErrorKind::out_of_order,
-      fmt::format("rank {}: take_memory: rank {} was masked since this memory was allocated, and may still write "
-                  "there as the exchange does that had it then; destroy the exchanges that share it, and make "
-                  "them anew with a mask",
-                  rank_, lost));
+      fmt::format("rank {}: {}: rank {} was masked since this memory was allocated, and may still write there as the "
+                  "exchange does that had it then; destroy the exchanges that share it, and make them anew with a mask",
+                  rank_, call, lost));
 }
 
 // False: this exchange has ended, so nothing of it is kept. Throws where it cannot leave the memory.
@@ -117,7 +124,7 @@ bool Exchange::Front::may_leave_memory(const CallOptions& call, std::chrono::mil
 void Exchange::Front::require_would_leave(std::chrono::milliseconds deadline) const {
   const LaidMemory<Front>& memory = *place_->memory();
   const auto ask = [&] {
-    require_no_lost_rank();
+    require_no_lost_rank("an exchange in the memory of another one");
     if (memory.holder != nullptr) memory.holder->may_leave_memory({}, deadline);
   };
   ferry::together(world_, ask, memory.masked, deadline);
@@ -144,7 +151,7 @@ void Exchange::Front::take_memory(const CallOptions& call) {
   bool keeps = false;
   const auto begin = [&] {
     if (holder == this) return;
-    require_no_lost_rank();
+    require_no_lost_rank("take_memory");
     keeps = holder != nullptr && holder->may_leave_memory(call, deadline);
     steps_->start(call, deadline);
     steps_->require_can_release();
@@ -156,25 +163,29 @@ void Exchange::Front::take_memory(const CallOptions& call) {
     steps_->finish_calls();
   };
   together(finish, deadline);
-  if (holder != nullptr) take_from(*holder, keeps, deadline);
+  take_from(holder, keeps, deadline);
   move_in(deadline);
 }
 
-// Where it fails on one rank, no rank's words have gone.
-void Exchange::Front::take_from(Front& holder, bool keeps, std::chrono::milliseconds deadline) {
+// Where it fails on one rank, no rank's words have gone. All ranks meet, as the holder may be gone on some alone.
+void Exchange::Front::take_from(Front* holder, bool keeps, std::chrono::milliseconds deadline) {
   const auto leave = [&] {
-    const Entered entered(*holder.steps_);
-    holder.steps_->leave_memory(keeps);
+    if (holder == nullptr) return;
+    const Entered entered(*holder->steps_);
+    holder->steps_->leave_memory(keeps);
   };
   try {
     together(leave, deadline);
   } catch (const PeerMissing&) {
     throw;
   } catch (const Error&) {
-    holder.hold_memory(deadline);
+    if (holder != nullptr) holder->steps_->hold_memory();
+    together([] {}, deadline);
     throw;
   }
-  holder.order_.set_without_memory(true);
+  if (holder == nullptr) return;
+  if (!keeps) holder->leave_place();  // it has ended, maybe between release and restore
+  holder->order_.set_without_memory(true);
 }
 
 void Exchange::Front::move_in(std::chrono::milliseconds deadline) {

@@ -98,7 +98,7 @@ class WrongSteps final : public ExchangeSteps {
     steps_->require_can_release();
   }
   void finish_calls() override { steps_->finish_calls(); }
-  void give_back(const RankMask& mask) override { steps_->give_back(mask); }
+  void give_back(const RankMask& mask, std::size_t bytes) override { steps_->give_back(mask, bytes); }
   void take_again(const RankMask& mask, std::chrono::milliseconds deadline) override {
     steps_->take_again(mask, deadline);
   }

@@ -134,6 +134,9 @@ class Exchange:
         too. On GPUs reserve_sms is 32 where it is not given, so that NCCL's kernels on other streams have room. Only
         the group's store is used. Processes that give different groups get PeerMissing.
         """
+        if options.get("memory_of") is not None:
+            raise InvalidArgument("memory_of with from_group, which makes a world of its own; make both exchanges on one "
+                                  "world: ferry.torch.world_of_group")
         world = world_of_group(group, device=device, deadline=options.get("set_up_deadline"))
         if world.device != "cpu":
             options.setdefault("reserve_sms", _FOR_NCCL)

@@ -24,8 +24,10 @@ using namespace nb::literals;
 namespace ferry::python {
 
 PyExchange::PyExchange(PyWorld& world, const Shape& shape, const PyOptions& options, const PyExchange* memory_of)
-    : device_(world.device()) {
+    : device_(world.device()),
+      guard_(memory_of == nullptr ? std::make_shared<Guard>("this Exchange") : memory_of->guard_) {
   const auto lock = world.guard().enter();
+  const auto lock_of_memory = guard_->enter();
   const std::shared_ptr<World> kept = world_ = world.world();
   Exchange* const lender = memory_of == nullptr ? nullptr : &memory_of->exchange();
   // The world lives as long as its exchange.
@@ -42,7 +44,7 @@ PyExchange::PyExchange(PyWorld& world, const Shape& shape, const PyOptions& opti
 }
 
 PyExchange::~PyExchange() {
-  if (!guard_.is_of_this_process()) new (std::nothrow) std::shared_ptr<Exchange>(exchange_);
+  if (!guard_->is_of_this_process()) new (std::nothrow) std::shared_ptr<Exchange>(exchange_);
   const nb::gil_scoped_release without_gil;  // it may wait for kernels, as the end of a world does
   exchange_.reset();
 }
@@ -53,7 +55,7 @@ Exchange& PyExchange::exchange() const {
 }
 
 void PyExchange::close(bool fails) {
-  const auto lock = guard_.enter();
+  const auto lock = guard_->enter();
   // With the GIL, as stats() of another thread takes its share.
   std::shared_ptr<World> world = std::move(world_);
   std::shared_ptr<Exchange> open = std::move(exchange_);

@@ -42,14 +42,14 @@ class PyExchange {
   template <class Work>
   void call(const Work& work) {
     if (device_.kind != Device::Kind::cuda) return call_on_host(work);
-    const auto lock = guard_.enter();
+    const auto lock = guard_->enter();
     Exchange& open = exchange();
     call_enqueuing(*world_, [&] { work(open); });
   }
   // The same for work in which the host waits for other ranks on GPUs, too.
   template <class Work>
   void call_on_host(const Work& work) {
-    const auto lock = guard_.enter();
+    const auto lock = guard_->enter();
     Exchange& open = exchange();
     call_waiting(
         *world_, [&] { work(open); }, [this] { stay_on(device_); });
@@ -57,7 +57,7 @@ class PyExchange {
   // The same for work that waits for no other rank.
   template <class Work>
   auto call_local(const Work& work) {
-    const auto lock = guard_.enter();
+    const auto lock = guard_->enter();
     Exchange& open = exchange();
     const nanobind::gil_scoped_release without_gil;
     return work(open);
@@ -67,7 +67,8 @@ class PyExchange {
   std::shared_ptr<World> world_;
   std::shared_ptr<Exchange> exchange_;
   Device device_;
-  Guard guard_{"this Exchange"};
+  // One for all exchanges that share a memory: a thread in one of them is in all.
+  std::shared_ptr<Guard> guard_;
   bool hook_raised_ = false;
 };
 

@@ -156,6 +156,8 @@ def test_an_exchange_lies_in_the_memory_of_one_that_trains():
     def body(world):
         with open_exchange(world, backward="bf16") as trains:
             bytes_before = trains.memory_bytes
+            with pytest.raises(ferry.InvalidArgument, match="from_group.*world_of_group"):
+                ferry.torch.Exchange.from_group(memory_of=trains, experts=4, top_k=1, max_tokens=1, hidden=32)
             with pytest.raises(ferry.InvalidArgument, match="backward with memory_of"):
                 open_exchange(world, backward="bf16", memory_of=trains)
             with open_exchange(world, memory_of=trains) as other:

@@ -44,6 +44,7 @@ void add_capability_cases(Cases& cases);
 void add_process_cases(Cases& cases);  // one call for all exchanges of a process
 void add_release_cases(Cases& cases);  // memory that is given back and taken again
 void add_shared_memory_cases(Cases& cases);
+void add_shared_memory_end_cases(Cases& cases);
 void add_report_cases(Cases& cases);  // memory, rows that fit exactly, slow ranks
 void add_statistics_cases(Cases& cases);
 

@@ -82,12 +82,14 @@ class CpuSteps final : public ExchangeSteps {
   void set_mask(const RankMask& mask) override { rank_.masks().add(mask); }
 
   // Pages come again when they are written.
-  void give_back(const RankMask& mask) override {
+  void give_back(const RankMask& mask, std::size_t bytes) override {
     if constexpr (F::kGivesBack) {
-      for (const HeapPiece& piece : heap_pieces(rank_.plan().map, true))
+      const HeapMap& map = rank_.plan().map;
+      for (const HeapPiece& piece : heap_pieces(map, true))
         given_back_ += rank_.fabric().give_back(piece.begin, piece.bytes);
+      if (bytes > map.total()) given_back_ += rank_.fabric().give_back(map.total(), bytes - map.total());
     } else {
-      ExchangeSteps::give_back(mask);
+      ExchangeSteps::give_back(mask, bytes);
     }
   }
   void bring_words_back() override {

@@ -346,9 +346,9 @@ void CudaSteps::finish_calls() {
 
 std::shared_ptr<ExchangeMemory> CudaSteps::memory() const { return std::make_shared<MemoryOf<GpuHeaps>>(heaps_.all()); }
 
-void CudaSteps::give_back(const RankMask& mask) {
-  if (!heaps_.can_be_given_back()) return ExchangeSteps::give_back(mask);
-  heaps_.give_back(mask);
+void CudaSteps::give_back(const RankMask& mask, std::size_t bytes) {
+  if (!heaps_.can_be_given_back()) return ExchangeSteps::give_back(mask, bytes);
+  heaps_.give_back(mask, bytes);
 }
 
 void CudaSteps::take_again(const RankMask& mask, std::chrono::milliseconds deadline) {

@@ -69,7 +69,7 @@ class CudaSteps final : public ExchangeSteps {
   void set_mask(const RankMask& mask) override { state_.add_to_mask(mask); }
   void require_can_release() const override;
   void finish_calls() override;
-  void give_back(const RankMask& mask) override;
+  void give_back(const RankMask& mask, std::size_t bytes) override;
   void take_again(const RankMask& mask, std::chrono::milliseconds deadline) override;
   void bring_words_back() override { heaps_.bring_words_back(); }
   void hold_memory() override { heaps_.hold(); }

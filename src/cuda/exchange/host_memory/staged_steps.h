@@ -60,7 +60,7 @@ class StagedSteps final : public ExchangeSteps {
   void set_mask(const RankMask& mask) override { steps_->set_mask(mask); }
   void require_can_release() const override { steps_->require_can_release(); }
   void finish_calls() override { steps_->finish_calls(); }
-  void give_back(const RankMask& mask) override { steps_->give_back(mask); }
+  void give_back(const RankMask& mask, std::size_t bytes) override { steps_->give_back(mask, bytes); }
   void take_again(const RankMask& mask, std::chrono::milliseconds deadline) override {
     steps_->take_again(mask, deadline);
   }

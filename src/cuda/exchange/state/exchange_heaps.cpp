@@ -69,9 +69,9 @@ void ExchangeHeaps::leave(bool keeps) {
   has_words_ = false;
 }
 
-void ExchangeHeaps::give_back(const RankMask& mask) {
+void ExchangeHeaps::give_back(const RankMask& mask, std::size_t bytes) {
   leave(true);
-  gave_back_ = true;
+  given_back_ = bytes;
   heaps_.memory->give_back(mask);
 }
 
@@ -94,9 +94,7 @@ void ExchangeHeaps::hold() {
   const std::lock_guard lock(guard_);
   words_ = {};
   had_words_ = has_words_ = true;
-  gave_back_ = false;
+  given_back_ = 0;
 }
-
-std::size_t ExchangeHeaps::given_back() const { return gave_back_ ? state_.plan().map.total() : 0; }
 
 }  // namespace ferry::cuda

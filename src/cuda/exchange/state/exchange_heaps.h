@@ -28,13 +28,13 @@ class ExchangeHeaps {
 
   // Exchange::release, restore and take_memory:
   bool can_be_given_back() const { return heaps_.memory != nullptr; }
-  void give_back(const RankMask& mask);
+  void give_back(const RankMask& mask, std::size_t bytes);
   void take_again(const RankMask& mask, std::chrono::milliseconds deadline);
   void leave(bool keeps);
   void bring_words_back();
   void hold();
   bool have_words() const { return has_words_; }
-  std::size_t given_back() const;  // bytes
+  std::size_t given_back() const { return given_back_; }  // bytes
   const GpuHeaps& all() const { return heaps_; }
 
  private:
@@ -43,7 +43,7 @@ class ExchangeHeaps {
   const RankMask masked_;
   mutable std::mutex guard_;  // an abort, from any thread, reads has_words_
   bool has_words_ = true;
-  bool gave_back_ = false;
+  std::size_t given_back_ = 0;    // bytes
   bool had_words_ = true;         // where they are away: else they are zero
   std::vector<std::byte> words_;  // all but slots of the own heap, while they are away
 };
