@@ -36,8 +36,9 @@ class WordsAside {
         std::memset(heap + piece.begin, 0, piece.bytes);
         continue;
       }
+      const std::size_t words = piece.bytes / sizeof(Epoch);
       std::memcpy(heap + piece.begin, from, piece.bytes);
-      from += piece.bytes / sizeof(Epoch);
+      from += words;
     }
   }
   void hold() {
