@@ -8,9 +8,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <tuple>
+#include <string_view>
+#include <system_error>
+#include <utility>
 
-#include "ferry/detail/formats/format_check.h"
 #include "ferry/error.h"
 
 namespace ferry {
