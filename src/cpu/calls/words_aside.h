@@ -18,8 +18,7 @@ class WordsAside {
   // Another rank that aborts may store a word meanwhile.
   void leave(const HeapMap& map, const std::byte* heap, bool keeps) {
     std::vector<Epoch> words;
-    for (const HeapPiece& piece : heap_pieces(map, false)) {
-      if (!keeps) break;
+    for (const HeapPiece& piece : keeps ? heap_pieces(map, false) : std::vector<HeapPiece>{}) {
       const auto* const first = reinterpret_cast<const SignalWord*>(heap + piece.begin);
       for (std::size_t i = 0; i < piece.bytes / sizeof(SignalWord); ++i) words.push_back(load_relaxed(first[i]));
     }
