@@ -259,8 +259,8 @@ class Exchange {
   void restore(const CallOptions& call = {});
 
   // Of exchanges that share one memory one has it, at first the newest one. This call takes it: the other one's words
-  // and tables go to host memory, and this one's come back. Every call but this one, check() and the queries of one
-  // that has not the memory is refused with Error(out_of_order), and no captured graph of it may run on any rank.
+  // and tables go to host memory, and this one's come back. An exchange without the memory refuses every call but this
+  // one, check() and the queries with Error(out_of_order), and no captured graph of it may run on any rank.
   // Collective, over the ranks that are not masked; does nothing where this one has the memory, or lies alone in it.
   //   kept      handles, captured graphs, arrival_slots(), numbers of rounds. A combine that was still to come may
   //             follow. Rows in_place are lost

@@ -32,7 +32,7 @@ const char* name_of_kept(Call call) {
 
 void CallOrder::require_memory(int rank, const char* call) const {
   if (without_memory_)
-    refuse_call(rank, call, "this exchange has not the memory that it shares with others; call take_memory() first");
+    refuse_call(rank, call, "another exchange has the memory that this one shares; call take_memory() first");
   if (released_) refuse_call(rank, call, "release() has given the memory of this exchange back; call restore() first");
 }
 

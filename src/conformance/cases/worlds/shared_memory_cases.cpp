@@ -83,10 +83,10 @@ void kept(const Target& target, Reduction reduction) {
   });
 }
 
-// What an exchange refuses that has not the memory.
+// What an exchange without the memory refuses.
 void without_memory(const Target& target) {
   const Scenario scenario = sharing_scenario(kLargeMemory, "bf16", Reduction::by_rank, 66);
-  with_sharing(target, kSharingRanks, "calls of an exchange that has not the memory", [&](World& world) {
+  with_sharing(target, kSharingRanks, "calls of an exchange without the memory", [&](World& world) {
     const int rank = world.rank();
     Exchange exchange = make_alone(world, scenario);
     run_round(exchange, scenario, Form::split);
@@ -185,8 +185,7 @@ void add_shared_memory_cases(Cases& cases) {
   }
   cases.push_back({"shared_memory/skip_a2a", "exchanges that share a memory and send nothing", true,
                    [](const Target& target) { rounds(target, Reduction::by_rank, true); }});
-  cases.push_back(
-      {"shared_memory/without_memory", "calls of an exchange that has not the memory", true, without_memory});
+  cases.push_back({"shared_memory/without_memory", "calls of an exchange without the memory", true, without_memory});
   cases.push_back({"shared_memory/half_done", "take_memory from an exchange that is half done", true, half_done});
   cases.push_back({"shared_memory/refused", "exchanges that cannot lie in the memory of another one", true, refused});
   add_shared_memory_end_cases(cases);

@@ -9,8 +9,8 @@
 namespace ferry::conformance {
 namespace {
 
-// Who is there goes on, in whichever order exchanges end, and a round is open that never ends: what an exchange does
-// that has not the memory is seen by nobody.
+// The others go on, in whichever order exchanges end, also with a round open that never ends. What an exchange without
+// the memory does is seen by nobody.
 void destroyed(const Target& target, bool oldest_first) {
   const Scenario scenario = sharing_scenario(kLargeMemory, "mxfp8", Reduction::by_rank, 70);
   with_sharing(target, kSharingRanks, "exchanges that end while others go on in their memory", [&](World& world) {
