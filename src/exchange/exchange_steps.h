@@ -63,6 +63,8 @@ class ExchangeSteps {
 
   // First of each call. `deadline`: of each wait in it.
   virtual void start(const CallOptions& call, std::chrono::milliseconds deadline) = 0;
+  // The same of release, restore and take_memory, which enqueue nothing.
+  virtual void start_on_host(const CallOptions& call, std::chrono::milliseconds deadline) { start(call, deadline); }
 
   // Before a dispatch is checked: its format (DispatchInput::format), which the exchange has. No dispatch is half done.
   virtual void take_format(int) {}

@@ -75,7 +75,7 @@ void Exchange::Front::release(const CallOptions& call) {
   require_ended_nowhere(deadline);
   const auto begin = [&] {
     order_.require_may_release(rank_);
-    steps_->start(call, deadline);
+    steps_->start_on_host(call, deadline);
     steps_->require_can_release();
   };
   together(begin, deadline);
@@ -90,7 +90,7 @@ void Exchange::Front::restore(const CallOptions& call) {
   require_ended_nowhere(deadline);
   const auto begin = [&] {
     order_.require_may_restore(rank_);
-    steps_->start(call, deadline);
+    steps_->start_on_host(call, deadline);
     steps_->require_can_release();
   };
   together(begin, deadline);

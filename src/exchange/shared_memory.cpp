@@ -112,7 +112,7 @@ bool Exchange::Front::may_leave_memory(const CallOptions& call, std::chrono::mil
     steps_->poll();
     if (steps_->end().get() != nullptr) return false;
     order_.require_may_release(rank_, "take_memory, of the exchange that has the memory");
-    steps_->start(call, deadline);
+    steps_->start_on_host(call, deadline);
     steps_->require_can_release();
   } catch (const PeerMissing&) {
     return false;
@@ -153,7 +153,7 @@ void Exchange::Front::take_memory(const CallOptions& call) {
     if (holder == this) return;
     require_no_lost_rank("take_memory");
     keeps = holder != nullptr && holder->may_leave_memory(call, deadline);
-    steps_->start(call, deadline);
+    steps_->start_on_host(call, deadline);
     steps_->require_can_release();
   };
   together(begin, deadline);

@@ -48,6 +48,12 @@ void CudaSteps::start(const CallOptions& call, std::chrono::milliseconds deadlin
   state_.begin_call(call, deadline);
 }
 
+void CudaSteps::start_on_host(const CallOptions& call, std::chrono::milliseconds deadline) {
+  poll_calls();
+  checks_.check_host_call(call);
+  state_.begin_call(call, deadline);
+}
+
 void CudaSteps::check_dispatch_input(const CheckContext&, const DispatchInput& in, DispatchArgs& args) {
   const int max_tokens = plan().shape.max_tokens;
   if (args.num_tokens > max_tokens && capture() != kNoCapture)

@@ -34,6 +34,7 @@ class CudaSteps final : public ExchangeSteps {
   void trace_to(CallTrace* call) override { kernels_.trace_to(call); }
   void set_hooks(const HookBytes& hooks) override { state_.set_hooks(hooks); }
   void start(const CallOptions& call, std::chrono::milliseconds deadline) override;
+  void start_on_host(const CallOptions& call, std::chrono::milliseconds deadline) override;
 
   void take_format(int format) override { state_.take_format(format); }
   void check_dispatch_input(const CheckContext&, const DispatchInput& in, DispatchArgs& args) override;

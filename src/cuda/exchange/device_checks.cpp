@@ -14,6 +14,8 @@ namespace {
 
 constexpr int kHost = INT32_MIN;  // in place of a device
 
+bool is_default(cudaStream_t stream) { return stream == nullptr || stream == cudaStreamLegacy; }
+
 }  // namespace
 
 DeviceChecks::DeviceChecks(const RankDevice& device, int rank, bool has_hooks)
@@ -26,25 +28,32 @@ DeviceChecks::DeviceChecks(const RankDevice& device, int rank, bool has_hooks)
 }
 
 void DeviceChecks::check_call(const CallOptions& call) const {
+  check_host_call(call);
+  require_own_stream(static_cast<cudaStream_t>(call.stream));
+}
+
+void DeviceChecks::check_host_call(const CallOptions& call) const {
   if (call.deadline.count() < 0)
     refuse(ErrorKind::invalid_argument, rank_, "deadline is {} ms; it must be 0 (the exchange's) or more",
            call.deadline.count());
   if (call.max_blocks < 0 || (call.max_blocks > 0 && call.max_blocks < kLeastBlocks))
     refuse(ErrorKind::invalid_argument, rank_, "max_blocks is {}; it must be 0 (no limit), or {} or more",
            call.max_blocks, kLeastBlocks);
-  require_own_stream(static_cast<cudaStream_t>(call.stream));
+  require_of_this_device(static_cast<cudaStream_t>(call.stream));
 }
 
+// Ranks that share the default stream would deadlock: a kernel of one rank would start only after a kernel of another
+// rank has ended, which waits for the first.
 void DeviceChecks::require_own_stream(cudaStream_t stream) const {
-  // Ranks that share the default stream would deadlock: a kernel of one rank would start only after a kernel of another
-  // rank has ended, which waits for the first.
-  const bool is_default = stream == nullptr || stream == cudaStreamLegacy;
-  if (is_default && ranks_of_device_ > 1 && shares_process_)
+  if (is_default(stream) && ranks_of_device_ > 1 && shares_process_)
     refuse(ErrorKind::invalid_argument, rank_,
            "stream is the default one, and {} ranks of this process share device {}; give each a stream of its own, "
            "made with cudaStreamNonBlocking, or cudaStreamPerThread for ranks that are threads",
            ranks_of_device_, device_);
-  if (is_default) return;
+}
+
+void DeviceChecks::require_of_this_device(cudaStream_t stream) const {
+  if (is_default(stream)) return;
   if (capture_of(stream) != kNoCapture) {
     // CUDA does not tell the device of a stream that is being captured. Recording an event adds no node to the graph,
     // and fails unless the event is of the same device.

@@ -15,6 +15,7 @@ class DeviceChecks {
   DeviceChecks(const RankDevice& device, int rank, bool has_hooks);
 
   void check_call(const CallOptions& call) const;
+  void check_host_call(const CallOptions& call) const;  // of a call that enqueues nothing
   void check_dispatch_input(const DispatchInput& in, const DispatchArgs& args) const;
   void check_rows(const CheckContext& context, const DispatchOutput& out) const;
   void check_combine_input(const CombineInput& in, const CombineArgs& args) const;
@@ -22,6 +23,7 @@ class DeviceChecks {
 
  private:
   void require_own_stream(cudaStream_t stream) const;
+  void require_of_this_device(cudaStream_t stream) const;
   // Takes the tensor's word for the device that it lies on; where it says none, asks the driver.
   void require_on_device(const char* name, const ConstTensor& tensor) const;
   void require_on_device(const char* name, const void* pointer) const;
