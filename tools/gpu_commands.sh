@@ -4,7 +4,7 @@
 # Bad accesses, races in shared memory, and barriers that threads miss.
 command_gpu_sanitize() {
   require_no_words gpu-sanitize "$@"
-  local tool options log=build/cuda/sanitize.log large cases="*large_nvfp4:*large_few_senders:*large_many_choices:*large_many_entries"
+  local tool options gpus log=build/cuda/sanitize.log large cases="*large_nvfp4:*large_few_senders:*large_many_choices:*large_many_entries"
   # Ranks that share a GPU are processes: calls of one process wait for each other under the tool.
   local small=shapes/smallest,shapes/uneven_experts,shapes/top_22,routings/ragged,routings/none,calls/forms
   small+=,options/weights,options/unreduced,counts/by_counts,calls/abandoned,refusals/dispatch_output,handles/refused
@@ -19,6 +19,7 @@ command_gpu_sanitize() {
     return 1
   }
   build_preset cuda gpu_tests gpu_process_tests
+  gpus=$(nvidia-smi --list-gpus | wc -l)
   for tool in memcheck racecheck synccheck; do
     say "compute-sanitizer: $tool"
     options=(--tool "$tool" --error-exitcode 1)
@@ -27,10 +28,11 @@ command_gpu_sanitize() {
     if [[ $tool == memcheck ]]; then
       options+=(--report-api-errors no) # a pair of GPUs may be joined already
       FERRY_TEST_CASES+=,$refused       # calls that are refused touch nothing
-      # Foreign and spoiled handles: four ranks of one process, so each takes a GPU.
-      (($(nvidia-smi --list-gpus | wc -l) < 4)) || large+=":GpuHandles.*End*:GpuAnyHandles.*"
+      # Foreign and spoiled handles: ranks of one process, so each takes a GPU.
+      ((gpus < 2)) || large+=":GpuHandles.*End*:GpuAnyHandles.*"
     fi
-    compute-sanitizer "${options[@]}" build/cuda/tests/gpu_tests --gtest_filter="$large" | tee "$log"
+    FERRY_TEST_RANKS=$gpus compute-sanitizer "${options[@]}" build/cuda/tests/gpu_tests --gtest_filter="$large" |
+      tee "$log"
     grep -q '^\[       OK \]' "$log" || fail "no large case ran under $tool: it takes a GPU"
     compute-sanitizer "${options[@]}" --target-processes all build/cuda/tests/gpu/processes/gpu_process_tests \
       --gtest_filter=GpuProcesses.ConformInCases | tee "$log"

@@ -22,7 +22,7 @@ namespace {
 using conformance::Scenario;
 using conformance::ScenarioSettings;
 
-constexpr int kRanks = 4;
+const int kRanks = allowed_ranks(4);
 constexpr int kMaxTokens = 12;
 constexpr int kKinds = 3;                // of spoiled handles, by seed
 constexpr int kLikely = 3 * kMaxTokens;  // counts, rows and slots of a good handle are less

@@ -16,6 +16,12 @@ inline int ranks_per_gpu(int ranks) {
   return (ranks + gpus - 1) / gpus;
 }
 
+// So many ranks, or FERRY_TEST_RANKS where that is less: under compute-sanitizer ranks of one process need a GPU each.
+inline int allowed_ranks(int ranks) {
+  const char* const most = std::getenv("FERRY_TEST_RANKS");
+  return most == nullptr ? ranks : std::min(ranks, std::atoi(most));
+}
+
 // The device of a rank in a job of processes.
 inline int gpu_of(int rank) { return rank % std::max(1, num_cuda_devices()); }
 

@@ -25,7 +25,7 @@ using conformance::ScenarioSettings;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int kRanks = 4;
+const int kRanks = allowed_ranks(4);
 constexpr int kReplays = 10;
 
 Scenario scenario_of(std::uint64_t seed, Reduction reduction = Reduction::by_rank,
