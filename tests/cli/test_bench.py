@@ -9,7 +9,7 @@ import unittest
 
 from support import BINARY, SANITIZED, FerryTestCase, ferry
 
-FEW = ["--backend", "cpu", "--iterations", 3, "--json"]
+FEW = ["--backend", "cpu", "--cache", 4, "--iterations", 3, "--json"]
 
 
 def few_gigabytes():
@@ -91,7 +91,7 @@ class BenchTestCase(FerryTestCase):
         """Every token names every expert, so that all rounds send the same."""
         shape = ("--ranks", 2, "--experts", 4, "--top-k", 4, "--hidden", 64, "--tokens", 5)
         sent = lambda iterations, *options: self.records(
-            *shape, *options, few=["--backend", "cpu", "--json", "--iterations", iterations])[0]["sent"]
+            *shape, *options, few=["--backend", "cpu", "--cache", 4, "--json", "--iterations", iterations])[0]["sent"]
         replayed = [sent(iterations, "--replay") for iterations in (11, 1000)]
         self.assertEqual(*replayed)
         self.assertLess(replayed[0]["bytes"], sent(11)["bytes"])  # by the routing
@@ -113,6 +113,13 @@ class BenchTestCase(FerryTestCase):
         self.assertEqual((two["policy"]["message_copies"], four["policy"]["message_copies"]), (2, 4))
         more = four["memory_bytes_per_rank"] - two["memory_bytes_per_rank"]
         self.assertGreaterEqual(more, 2 * 2 * 5 * 512)
+
+    def test_input_sets_take_twice_the_cache_that_is_given(self):
+        for mebibytes in (1, 4):
+            (record,) = self.records("--ranks", 2, "--hidden", 512, "--tokens", 128, "--cache", mebibytes, few=FEW[:2] + FEW[4:])
+            self.assertEqual(record["hardware"]["last_level_cache_bytes"], mebibytes << 20)
+            policy = record["policy"]
+            self.assertEqual(policy["input_sets"], max(2, -(-2 * (mebibytes << 20) // policy["input_set_bytes"])))
 
     def test_what_is_not_asked_for_is_no_key(self):
         (record,) = self.records("--ranks", 2, "--hidden", 64, "--tokens", 2)
@@ -217,7 +224,8 @@ class BenchTestCase(FerryTestCase):
             self.assertIn("/r\ufffd.jsonl", json.loads(file.read())["command"])
 
     def test_what_takes_no_line_is_said_before_the_first_one_is_measured(self):
-        endless = ["bench", "--backend", "cpu", "--tokens", "2", "--hidden", "64", "--seconds", "600", "--output"]
+        endless = ["bench", "--backend", "cpu", "--tokens", "2", "--hidden", "64", "--seconds", "600", "--cache", "4",
+                   "--output"]
         with subprocess.Popen([BINARY, *endless, "/dev/full"], stderr=subprocess.PIPE, text=True) as process:
             first = process.stderr.readline()
             process.kill()
@@ -259,7 +267,8 @@ class BenchTestCase(FerryTestCase):
 class InterruptedTestCase(FerryTestCase):
     """Ctrl-C when the first of three lines is measured."""
 
-    MEASURED = ("--backend", "cpu", "--hidden", "64", "--experts", "8", "--top-k", "2", "--tokens", "2,3,4", "--seconds", "1")
+    MEASURED = ("--backend", "cpu", "--hidden", "64", "--experts", "8", "--top-k", "2", "--tokens", "2,3,4", "--cache", "4",
+                "--seconds", "1")
     # The first line takes a moment, the next ones seconds.
     SIMULATED = ("--simulate", "--ranks", "2048", "--experts", "2048", "--top-k", "2", "--tokens", "2,4000,4001")
 

@@ -179,7 +179,7 @@ class NoEffectTestCase(FerryTestCase):
             self.assertEqual("--input-scale 2 has no effect" in done.stderr, format_name != "nvfp4", done.stderr)
 
     def test_bench(self):
-        few = ["--backend", "cpu", "--iterations", 1, "--tokens", 2, "--hidden", 64]
+        few = ["--backend", "cpu", "--iterations", 1, "--tokens", 2, "--hidden", 64, "--cache", 4]
         self.assertIn("--baseline has no effect", self.note("bench", *few, "--baseline", "--operation", "encode"))
         self.assertIn("--routing", self.note("bench", *few, "--routing", "zipf", "--operation", "decode"))
         self.assertIn("--zipf-exponent has no effect", self.note("bench", *few, "--zipf-exponent", 2))
@@ -190,7 +190,7 @@ class NoEffectTestCase(FerryTestCase):
     def test_options_of_other_ranks(self):
         if any(device["kind"] == "gpu" for device in json.loads(ferry("info", "--json").stdout)["devices"]):
             self.skipTest("--backend auto takes the GPUs of this machine")
-        few = ["--iterations", 1, "--tokens", 2, "--hidden", 64]
+        few = ["--iterations", 1, "--tokens", 2, "--hidden", 64, "--cache", 4]
         self.assertIn("note: --max-blocks has no effect: it is for GPUs", self.note("bench", *few, "--max-blocks", 8))
         self.assert_refused(ferry("bench", *few, "--max-blocks", 8, "--backend", "cpu"), 2, "--max-blocks: is for GPUs")
         why = "note: --share-gpus has no effect: the ranks are threads of this process"

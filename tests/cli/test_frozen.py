@@ -73,7 +73,7 @@ class FrozenTestCase(FerryTestCase):
         self.assert_keys("info", "info", "--ranks", 2, "--experts", 4, "--top-k", 2, "--hidden", 64)
 
     def test_json_of_bench(self):
-        cpu = ["bench", "--backend", "cpu", *SMALL]
+        cpu = ["bench", "--backend", "cpu", "--cache", 4, *SMALL]
         self.assert_keys("bench", *cpu, "--hidden", 64, "--routing", "zipf", lines=True)
         self.assert_keys("bench --operation encode", *cpu, "--hidden", 64, "--operation", "encode", lines=True)
         simulate = ["bench", "--simulate", "--tokens", 4, "--ranks", 16]

@@ -346,8 +346,9 @@ class BenchTestCase(FerryTestCase):
     def test_too_many_ranks_are_refused(self):
         self.assert_refused(self.bench("--ranks", GPUS + 1), 2, f"--ranks {GPUS + 1}", f"1 to {GPUS}", "GPUs")
 
-    def test_workers_are_refused(self):
-        self.assert_refused(self.bench("--ranks", self.RANKS, "--workers", 2), 2, "--workers", "CPU")
+    def test_what_is_of_cpu_ranks_is_refused(self):
+        for option in "--workers", "--cache":
+            self.assert_refused(self.bench("--ranks", self.RANKS, option, 2), 2, option, "CPU")
 
 
 @unittest.skipIf(GPUS != 0, "there are GPUs")

@@ -20,7 +20,7 @@ class UnwritableTestCase(FerryTestCase):
         tokens = self.folder / "tokens.npy"
         self.assert_done(ferry("codec", "encode", "--format", "bf16", "--in", tokens, "--payload", self.folder / "p.npy"))
         bench = ["bench", "--backend", "cpu", "--ranks", 2, "--hidden", 64, "--experts", 4, "--top-k", 2, "--tokens", 2,
-                 "--iterations", 1]
+                 "--iterations", 1, "--cache", 4]
         self.commands = [  # each takes an output as its last argument
             ["layer", "--backend", "cpu", "--ranks", 2, *layer, "--output"],
             ["layer", "--backend", "cpu", "--ranks", 2, *layer, "--output", self.folder / "y.npy", "--dump"],

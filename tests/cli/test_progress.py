@@ -4,7 +4,7 @@ import unittest
 
 from support import SANITIZED, FerryTestCase, ferry, make_layer, on_a_terminal
 
-SMALL = ["--backend", "cpu", "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", 2]
+SMALL = ["--backend", "cpu", "--cache", 4, "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", 2]
 
 
 class ProgressTestCase(FerryTestCase):

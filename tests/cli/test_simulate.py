@@ -26,7 +26,7 @@ class SimulateTestCase(FerryTestCase):
         for options in (["--format", "bf16"], ["--format", "mxfp4", "--combine", "exact"],
                         ["--format", "nvfp4", "--routing", "zipf"]):
             shape = ["--ranks", "2,4,8", "--experts", 32, "--top-k", 4, "--hidden", 256, "--tokens", 200, *options]
-            measured = ferry("bench", *shape, "--json", "--iterations", 2)
+            measured = ferry("bench", *shape, "--json", "--iterations", 2, "--cache", 4)
             self.assertEqual(measured.returncode, 0, measured.stderr)
             for line, record in zip(measured.stdout.splitlines(), self.records(*shape), strict=True):
                 with self.subTest(options=options, ranks=record["shape"]["ranks"]):

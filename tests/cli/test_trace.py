@@ -6,7 +6,8 @@ from support import FerryTestCase, ferry
 
 RANKS = 3
 ROUNDS = 4
-LINE = ["bench", "--backend", "cpu", "--ranks", RANKS, "--experts", 6, "--top-k", 2, "--hidden", 64, "--iterations", 3]
+LINE = ["bench", "--backend", "cpu", "--ranks", RANKS, "--experts", 6, "--top-k", 2, "--hidden", 64, "--iterations", 3,
+        "--cache", 4]
 STEPS = {"dispatch": ["route", "send", "wait", "lay out"], "combine": ["wait", "send", "sum"]}
 
 

@@ -135,12 +135,15 @@ Hardware read_machine() {
   return machine;
 }
 
-}  // namespace
-
-const Hardware& this_machine() {
-  static const Hardware machine = read_machine();
+Hardware& machine_read() {
+  static Hardware machine = read_machine();
   return machine;
 }
+
+}  // namespace
+
+const Hardware& this_machine() { return machine_read(); }
+void set_last_level_cache(std::size_t bytes) { machine_read().last_level_cache = bytes; }
 
 int input_sets_for(double bytes) {
   constexpr double kMostInputSets = 64;

@@ -77,6 +77,8 @@ struct Hardware {
   std::string system;
 };
 const Hardware& this_machine();
+// From now on this machine has so large a cache, whatever the system says: a virtual machine names that of its host.
+void set_last_level_cache(std::size_t bytes);
 // How many input sets make the iterations reach memory rather than the cache: together at least twice the last-level
 // cache. `bytes` are those of one set.
 int input_sets_for(double bytes);
