@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "tool/bench/base/bench_fields.h"
+#include "tool/bench/cpu/bench_exchange.h"
 
 namespace ferry::app {
 namespace {
@@ -71,6 +72,38 @@ TEST(BenchFootnote, SaysThatTheWireWasDisturbed) {
               testing::HasSubstr("The wire was disturbed: its slow copies (p90) took up "
                                  "to 3.1 times"));
   EXPECT_THAT(footnote_of({result()}), testing::Not(testing::HasSubstr("disturbed")));
+}
+
+TEST(BenchBound, TakesTheMeetingThatNothingDisturbed) {
+  const std::vector<std::vector<Span>> meetings = {{{0, 2e-6}, {1, 1 + 1e-3}, {2, 2 + 3e-6}, {3, 3 + 3e-6}},
+                                                   {{0, 9e-3}, {1, 1 + 1e-6}, {2, 2 + 4e-6}, {3 - 1e-3, 3 + 2e-6}}};
+  EXPECT_NEAR(shortest_meeting(meetings), 4e-6, 1e-9);
+}
+
+TEST(BenchBound, HasAMeetingForEachPhase) {
+  BenchResult made = result();  // 20 us of a floor
+  made.measured.meeting_seconds = 1e-6;
+  EXPECT_NEAR(made.bound_seconds(), 24e-6, 1e-12);
+  made.bench.operation = BenchOperation::dispatch;
+  made.measured.bytes = {2e6, 0, 0, 0, 0, 0};
+  EXPECT_NEAR(made.bound_seconds(), 23e-6, 1e-12);
+}
+
+// Half a median for each of two meetings is the most.
+TEST(BenchFootnote, SaysThatMeetingsWereDisturbed) {
+  BenchResult steady = result();
+  steady.measured.meeting_seconds = 15e-6;
+  EXPECT_FALSE(steady.meetings_were_disturbed());
+  EXPECT_THAT(footnote_of({steady}), testing::Not(testing::HasSubstr("meetings")));
+  BenchResult disturbed = result();
+  disturbed.measured.meeting_seconds = 15.5e-6;
+  EXPECT_TRUE(disturbed.meetings_were_disturbed());
+  disturbed.bench.operation = BenchOperation::dispatch;
+  EXPECT_FALSE(disturbed.meetings_were_disturbed());
+  disturbed.measured.meeting_seconds = 11565e-6;
+  EXPECT_THAT(footnote_of({steady, disturbed}),
+              testing::ContainsRegex(
+                  "disturbed[ \n]+the[ \n]+meetings[^.]+11565.0[ \n]+us,[ \n]+longer[ \n]+than[ \n]+a[ \n]+round"));
 }
 
 TEST(TableOfFields, WantsTheSameColumnsInEveryRow) {

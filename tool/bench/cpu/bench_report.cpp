@@ -122,6 +122,18 @@ std::string disturbance_of(const std::vector<BenchResult>& results) {
                   widest));
 }
 
+// A bound of such meetings is above the time of a round.
+std::string disturbed_meetings_of(const std::vector<BenchResult>& results) {
+  double longest = 0;
+  for (const BenchResult& result : results)
+    if (result.meetings_were_disturbed()) longest = std::max(longest, result.measured.meeting_seconds);
+  if (longest == 0) return {};
+  return wrapped(
+      fmt::format("Other work disturbed the meetings of ranks: even the shortest took up to {:.1f} us, longer than a "
+                  "round. So bound us and x bound say nothing there; measure again on an idle machine.",
+                  longest * 1e6));
+}
+
 }  // namespace
 
 double rounded(double value, double per_unit) { return std::round(value * per_unit) / per_unit; }
@@ -218,7 +230,7 @@ std::string to_text(const std::vector<BenchResult>& results) {
 }
 
 std::string footnote_of(const std::vector<BenchResult>& results) {
-  return results.empty() ? "" : table_of(results).footnote() + disturbance_of(results);
+  return results.empty() ? "" : table_of(results).footnote() + disturbance_of(results) + disturbed_meetings_of(results);
 }
 
 }  // namespace ferry::app

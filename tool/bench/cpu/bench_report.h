@@ -21,11 +21,14 @@ struct BenchResult {
 
   // Seconds that the bytes need at the speed of the wire.
   double floor_seconds() const { return measured.bytes.moved(bench.operation) / measured.wire.bytes_per_second; }
-  // A meeting of all ranks for each phase, and kBoundFactor times the floor (docs/lab/cpu-tables.md).
-  double bound_seconds() const {
-    const int phases = bench.operation == BenchOperation::pair ? 2 : 1;
-    return phases * measured.meeting_seconds + kBoundFactor * floor_seconds();
+  // A meeting of all ranks for each phase.
+  double meetings_seconds() const {
+    return (bench.operation == BenchOperation::pair ? 2 : 1) * measured.meeting_seconds;
   }
+  // These, and kBoundFactor times the floor (docs/lab/cpu-tables.md).
+  double bound_seconds() const { return meetings_seconds() + kBoundFactor * floor_seconds(); }
+  // Ranks meet in a round, too, so it takes longer, unless other work disturbed every meeting that was measured.
+  bool meetings_were_disturbed() const { return meetings_seconds() > measured.samples.at(0.5); }
 };
 
 double rounded(double value, double per_unit);  // to `per_unit` steps, so that records stay short
