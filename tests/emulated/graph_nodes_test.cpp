@@ -116,5 +116,36 @@ TEST(EmulatedGraphs, HaveAsFewKernelsAsTheOptionsNeed) {
   EXPECT_EQ(emulated::failure(), "");
 }
 
+// Kernels that options and large rounds ask for add up.
+TEST(EmulatedGraphs, HaveAKernelForEachOfSeveralThatMeet) {
+  using Settings = conformance::ScenarioSettings;
+  emulated::set_gpus({.multiprocessors = 8});
+  emulated::reset({});
+  const auto many_tokens = [](Settings& s) {
+    s.shape = {1, 5, 2, 600, 1024};
+    s.options = conformance::options_for("fp8_block128");
+    s.options.row_orders = kAllOrders;
+    s.max_blocks = cuda::kLeastBlocks;
+  };
+  expect_nodes_with("scales and token lists", {3, 1}, many_tokens);
+  expect_nodes_with("these and zero padding", {4, 1}, [&](Settings& s) {
+    many_tokens(s);
+    s.zero_padding = true;
+  });
+  expect_nodes_with("these and narrow weights", {5, 1}, [&](Settings& s) {
+    many_tokens(s);
+    s.zero_padding = true;
+    s.weight_dtype = DType::bf16;
+  });
+  expect_nodes_with("by_source, where rows have no scales kernel and the kernel lists tokens", {3, 1},
+                    [&](Settings& s) {
+                      many_tokens(s);
+                      s.row_orders = {RowOrder::by_source};
+                      s.zero_padding = true;
+                      s.weight_dtype = DType::bf16;
+                    });
+  EXPECT_EQ(emulated::failure(), "");
+}
+
 }  // namespace
 }  // namespace ferry::test
