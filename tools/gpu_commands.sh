@@ -11,6 +11,12 @@ command_gpu_sanitize() {
   small+=,weights/late_with_handle,weights/returned_in_place,bytes/few
   local refused=refusals/dispatch_input,refusals/combine_by_rank,refusals/weights,refusals/waits,orders/refused
   refused+=,weights/late_refused,weights/returned_refused,sizes/too_small,outputs/refused_arrays,counts/refused,formats/refused
+  # What only a kernel finds: bad ids and scales, foreign and spoiled handles. Ranks of one process take a GPU each, and
+  # do with two. Left out: GpuRefusals and GpuMaskedHandles have four, GpuOtherHandles.AreNotTaken* refuses nothing.
+  local of_one_rank="GpuBadInput.*:*GpuBadId*:GpuInputScale.*"
+  local of_two_ranks="GpuHandles.*End*:GpuHandles.RefuseWeights*:GpuHandles.OfRowsThatAreSums*:GpuHandles.ThatLackRows*"
+  of_two_ranks+=":GpuAnyHandles.*:GpuShortHandles.*End*:GpuShortHandles.WithTooFewBytes*:GpuOtherHandles.*AreNoticed*"
+  of_two_ranks+=":GpuFormats.HandlesWhoseRowsHaveNoRoom*:GpuCounts.ThatAreOutOfRange*"
   local -x FERRY_TEST_CASES
   need build
   PATH=$PATH:/usr/local/cuda/bin
@@ -28,8 +34,8 @@ command_gpu_sanitize() {
     if [[ $tool == memcheck ]]; then
       options+=(--report-api-errors no) # a pair of GPUs may be joined already
       FERRY_TEST_CASES+=,$refused       # calls that are refused touch nothing
-      # Foreign and spoiled handles: ranks of one process, so each takes a GPU.
-      ((gpus < 2)) || large+=":GpuHandles.*End*:GpuAnyHandles.*"
+      large+=:$of_one_rank
+      ((gpus < 2)) || large+=:$of_two_ranks
     fi
     FERRY_TEST_RANKS=$gpus compute-sanitizer "${options[@]}" build/cuda/tests/gpu_tests --gtest_filter="$large" |
       tee "$log"

@@ -5,6 +5,7 @@
 
 #include "conformance/rounds/handle_sequence.h"
 #include "gpu/captured_graph.h"
+#include "gpu/few_gpus.h"
 #include "gpu/gpu_test.h"
 #include "gpu/handle_round.h"
 
@@ -14,7 +15,7 @@ namespace {
 using conformance::Scenario;
 using conformance::ScenarioSettings;
 
-constexpr int kRanks = 4;
+const int kRanks = allowed_ranks(4);
 constexpr int kReplays = 6;
 
 class GpuFormats : public GpuTest {};

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <set>
 #include <string>
 
 #include "gpu/captured_graph.h"
@@ -111,7 +112,7 @@ void expect_end(int ranks, Reduction reduction, const std::string& operation, co
   });
 }
 void expect_end(const std::string& operation, const Calls& calls) {
-  for (const int ranks : {2, 4})
+  for (const int ranks : std::set{allowed_ranks(2), allowed_ranks(4)})
     for (const Reduction reduction : {Reduction::by_rank, Reduction::exact, Reduction::either})
       expect_end(ranks, reduction, operation, calls);
 }

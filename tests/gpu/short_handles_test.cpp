@@ -25,7 +25,7 @@ using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
 
-constexpr int kRanks = 4;
+const int kRanks = allowed_ranks(4);
 
 Scenario scenario_of(std::uint64_t seed, Reduction reduction = Reduction::by_rank,
                      const std::vector<RowOrder>& orders = {}, int max_tokens = 40) {
