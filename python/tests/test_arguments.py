@@ -222,6 +222,28 @@ def test_what_is_wrong_with_an_array_is_said():
     ferry.run_ranks(2, body)
 
 
+def test_flags_are_no_bytes():
+    """A bool has the width of an encoded byte, and of nothing else that calls read or fill but in_rank."""
+    def body(world):
+        sizes = dict(SIZES, row_orders=["by_expert", "by_source"])
+        with ferry.Exchange(world, **sizes) as exchange:
+            encoded = np.ones((2, 128), np.uint8)  # bf16
+            assert (exchange.dispatch(encoded, IDS).payload.view(np.uint8) == 1).all()
+            with pytest.raises(TypeError, match="^tokens has elements of type bool, which Ferry takes for in_rank alone"):
+                exchange.dispatch(encoded.astype(bool), IDS)
+            left = exchange.dispatch(TOKENS, IDS, leave_handle=True)
+            with pytest.raises(TypeError, match="^handle has elements of type bool"):
+                exchange.dispatch(TOKENS, handle=left.handle.data.view(bool))
+            outputs = exchange.allocate_outputs()
+            with pytest.raises(TypeError, match="^payload has elements of type bool"):
+                exchange.dispatch(TOKENS, IDS, outputs={**outputs, "payload": outputs["payload"].view(bool)})
+            arrivals = exchange.dispatch(TOKENS, in_rank=np.ones((2, 1), bool), row_order="by_source",
+                                         expert_counts=np.ones(8, np.int32))
+            assert arrivals.rows == 2
+
+    ferry.run_ranks(1, body)
+
+
 class Stream:
     """As cupy has them: who drops the last reference destroys the stream."""
 

@@ -159,8 +159,18 @@ void close_strides(View& view) {
       view.strides[axis] = axis + 1 < view.rank ? view.shape[axis + 1] * view.strides[axis + 1] : 1;
 }
 
+// A flag is a byte, and so is an encoded token: where no flags are meant, they would be read as something else.
+void require_no_flags(nb::dlpack::dtype dtype, const char* name) {
+  if (dtype.code != static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bool) || std::string_view(name) == "in_rank")
+    return;
+  throw nb::type_error(
+      (std::string(name) + " has elements of type bool, which Ferry takes for in_rank alone; convert it first")
+          .c_str());
+}
+
 template <class View, class Byte>
 View view_of(const Described& array, const char* name) {
+  require_no_flags(array.dtype, name);
   if (array.axes > static_cast<std::size_t>(kMaxTensorRank))
     throw Error(ErrorKind::invalid_argument,
                 std::string(name) + " has " + std::to_string(array.axes) + " axes; the limit is 5");
