@@ -132,8 +132,10 @@ def test_calls():
         arrivals = exchange.dispatch(TOKENS, IDS)
         refuses_all("input_scale", "number", lambda value: arrivals.values(input_scale=value))
         refuses_all("group", "whole", arrivals.rows_of)
-        with pytest.raises(TypeError, match="bias is 3; it must be a list of arrays"):
-            exchange.combine(arrivals.values(), bias=3)
+        one_or_two = "it must be a list of arrays: give a list of one or two$"
+        for bias, told in ((3, "3"), ("ab", "'ab'"), (TOKENS, "<class 'numpy.ndarray'>")):
+            with pytest.raises(TypeError, match=f"bias is {told}; {one_or_two}"):
+                exchange.combine(arrivals.values(), bias=bias)
         refuses_arguments(exchange.combine, {"deadline": "seconds", "max_blocks": "whole"}, rows=arrivals.values())
         with pytest.raises(ValueError, match="the dtype of rows is float64; it must be one of float32"):
             exchange.combine(arrivals.values().astype("f8"))

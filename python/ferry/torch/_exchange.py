@@ -333,7 +333,7 @@ class Exchange:
             return named
         device = self.device
         for name, value in named.items():
-            if name == "bias" and value is not None:
+            if name == "bias" and hasattr(value, "__iter__") and not hasattr(value, "dtype"):  # else C++ refuses it
                 named[name] = [given(name, one, device) for one in value]
             elif name in _TENSORS and not isinstance(value, Handle) or isinstance(value, torch.Tensor):
                 named[name] = given(name, value, device)

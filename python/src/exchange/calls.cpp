@@ -74,6 +74,13 @@ auto find_field(const Table& table, std::string_view name) -> decltype(&table[0]
   return nullptr;
 }
 
+// One array has elements, too, which are its rows. It is told by its type, as it may be long.
+void require_list_of_arrays(const char* name, nb::handle given) {
+  const bool is_array = nb::hasattr(given, "dtype");
+  if (PySequence_Check(given.ptr()) && !is_array && !PyUnicode_Check(given.ptr())) return;
+  refuse_type(name, is_array ? nb::handle(given.type()) : given, "a list of arrays: give a list of one or two");
+}
+
 [[noreturn]] void refuse_unknown(std::string_view name) {
   throw nb::type_error(("there is no argument " + std::string(name)).c_str());
 }
@@ -171,7 +178,7 @@ CombineArguments::CombineArguments(const nb::dict& given) : arrays(given.size())
     } else if (name == "router_weight") {
       take_router_weight(*this, value);
     } else if (name == "bias") {
-      if (!PySequence_Check(value.ptr())) refuse_type("bias", value, "a list of arrays");
+      require_list_of_arrays("bias", value);
       const std::size_t count = nb::len(value);
       if (count > static_cast<std::size_t>(kMaxBias))
         throw Error(ErrorKind::invalid_argument,

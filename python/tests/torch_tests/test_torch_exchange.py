@@ -299,6 +299,12 @@ def test_what_is_refused():
             refuses(lambda: exchange.combine(torch._neg_view(arrivals.values())), ValueError, "rows.resolve_neg()")
             refuses(lambda: exchange.combine(arrivals.values(), out=torch._neg_view(torch.ones(2, 256))), ValueError,
                     "resolve_neg()")
+            for bias in (tokens, torch.ones(2, 256, dtype=torch.float64), weights):  # the last one requires grad
+                with torch.no_grad(), pytest.raises(TypeError, match="^bias is <class 'torch.Tensor'>; it must be a list of "
+                                                    "arrays: give a list of one or two$"):
+                    exchange.combine(arrivals.values(), bias=bias)
+            exchange.combine(arrivals.values(), bias=iter([tokens]))
+            arrivals = exchange.dispatch(tokens, ids)
             exchange.combine(arrivals.values())
             refuses(lambda: pickle.dumps(exchange), TypeError, "pickled", "state_dict")
         assert exchange.closed
