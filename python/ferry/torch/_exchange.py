@@ -182,9 +182,11 @@ class Exchange:
                       extra: Iterable[str] = (), zero_padding: bool = False, deadline: float | None = None,
                       max_blocks: int = 0) -> Arrivals:
         """The second half: waits for the tokens and writes their rows."""
+        kept = self._base._dispatching  # the handle of dispatch_async
         found = self._base.dispatch_wait(self._outputs(outputs), row_capacity=row_capacity, extra=extra,
                                          zero_padding=zero_padding, deadline=deadline, stream=self._stream(),
                                          max_blocks=max_blocks)
+        self._let_go((kept,))
         return cast(Arrivals, found)
 
     def combine(self, rows: torch.Tensor, *, out: torch.Tensor | None = None, dtype: torch.dtype | None = None,
@@ -215,7 +217,8 @@ class Exchange:
         """The second half: waits for the results and returns the sums."""
         sums = self._sums(sums_to_fill(out, topk_weights_out, waited_ns, epilogue, epilogue_context))
         found: torch.Tensor = self._base._combine_wait(sums, dtype, unreduced, (deadline, self._stream(), max_blocks))
-        self._let_go()
+        self._let_go(self._combining.values())
+        self._combining = {}
         return found if out is None else out
 
     # ---- the rest
@@ -352,15 +355,14 @@ class Exchange:
                 sums[name] = to_fill(argument, sums[name], self.device)
         return sums
 
-    def _let_go(self) -> None:
-        """Of what combine_async kept: its memory may be used again when the current stream has come this far."""
+    def _let_go(self, kept: Iterable[Any]) -> None:
+        """Of what a first half kept: its memory may be used again when the current stream has come this far."""
         if self.device.type == "cuda":
-            for value in self._combining.values():
+            for value in kept:
                 for one in value if isinstance(value, list) else (value,):
                     tensor = one.data if isinstance(one, Handle) else one
                     if isinstance(tensor, torch.Tensor):
                         tensor.record_stream(torch.cuda.current_stream(self.device))
-        self._combining = {}
 
 
 def open_exchange(name: str) -> Exchange:

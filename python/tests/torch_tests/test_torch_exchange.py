@@ -123,6 +123,34 @@ def test_handles_halves_and_memory_of_the_caller():
     ferry.run_ranks(3, body)
 
 
+def test_what_a_first_half_kept_is_recorded_for_the_stream_of_the_second(monkeypatch):
+    """By a stream that only notes it: second halves of a CPU rank take the exchange for one of a GPU."""
+    def body(world):
+        def recorded_by(second_half):
+            recorded = []
+            with monkeypatch.context() as patch:
+                patch.setattr(exchange, "device", torch.device("cuda:1"))
+                patch.setattr(torch.cuda, "current_stream", lambda device: f"current of {device}")
+                patch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: recorded.append((tensor, stream)))
+                found = second_half()
+            assert {stream for _, stream in recorded} <= {"current of cuda:1"}
+            return found, {id(tensor) for tensor, _ in recorded}
+
+        tokens, ids, weights = inputs_of(world.rank)
+        with open_exchange(world) as exchange:
+            first = exchange.dispatch(tokens, ids, weights, leave_handle=True)
+            exchange.dispatch_async(tokens, handle=first.handle)
+            arrivals, recorded = recorded_by(exchange.dispatch_wait)
+            assert recorded == {id(first.handle.data)}
+            rows = arrivals.payload
+            exchange.combine_async(rows, handle=first.handle)
+            assert recorded_by(exchange.combine_wait)[1] == {id(rows), id(first.handle.data)}
+            exchange.dispatch_async(tokens, ids, weights)  # all has been read: nothing was kept
+            assert recorded_by(exchange.dispatch_wait)[1] == set()
+
+    ferry.run_ranks(1, body)
+
+
 def test_it_has_all_that_the_base_package_has():
     """But arrays of other frameworks, and streams: calls go to the current one."""
     ours, base = ferry.torch.Exchange, ferry.Exchange
