@@ -43,7 +43,7 @@ class Exchange(WithMemory):
     On a GPU (`device`) arrays lie in its memory, and calls enqueue kernels on `stream` and return: a number, or a stream
     of torch or cupy; None: that framework's current one. The arrays of a call stay as they are until its kernels are
     done. What only a kernel can find out is raised by the next call, or by check(). `max_blocks`: most blocks of a
-    kernel, 0: no limit.
+    kernel, 0: no limit. CPU ranks have neither: they look at no `stream`, and ignore `max_blocks` of 0 or more.
 
     Hooks are router_weight(token, k) -> weight and epilogue(token, column, values), where `values` is a f32 array that
     the function may keep. Functions of Python run with the GIL, on any thread. What one raises ends the call and comes
