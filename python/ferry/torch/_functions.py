@@ -48,7 +48,8 @@ def dispatch(exchange: Exchange, tokens: torch.Tensor, topk_ids: torch.Tensor,
     codes         whether Rows have payload and scales, for a matmul that reads the format; they have no gradient
 
     The gradients of the values go home to tokens, those of row_weights to topk_weights; encoding counts as the
-    identity. Backward is collective, too: what requires grad on one rank does on all. Raises as Exchange.dispatch.
+    identity. Backward is collective, too: what requires grad on one rank does on all. What is not contiguous is copied.
+    Raises as Exchange.dispatch.
     """
     require_recorded(exchange, "dispatch", {"tokens": tokens, "topk_ids": topk_ids})
     require("codes", codes, isinstance(codes, bool), "True or False")
@@ -90,6 +91,8 @@ def combine(exchange: Exchange, rows: torch.Tensor, arrived: Rows, *, apply_weig
     apply_weights  times arrived.row_weights, as dispatch returned them: changed ones are not read, the handle has the
                    weights. False: rows are weighted already, as rows by_source always are
     dtype          of the sums; None: that of rows
+
+    Rows that are not contiguous are copied.
     """
     require_recorded(exchange, "combine", {"rows": rows})
     require("arrived", arrived, isinstance(arrived, Rows), "the Rows that dispatch returned")
@@ -132,6 +135,8 @@ def require_recorded(exchange: Exchange, call: str, inputs: dict[str, torch.Tens
     for name, tensor in inputs.items():
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is {type(tensor)}; it must be a torch.Tensor on {exchange.device}")
+        if type(tensor) not in PLAIN and hasattr(tensor, "to_local"):
+            raise TypeError(f"{name} is a {type(tensor).__name__}; it must be the plain tensor of this rank: give to_local()")
         if tensor.is_nested:
             raise TypeError(f"{name} is a nested tensor; it must be a plain one: give torch.cat(unbind())")
         if tensor.layout is not torch.strided:

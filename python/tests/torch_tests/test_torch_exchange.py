@@ -381,6 +381,21 @@ def test_a_wrong_type_is_told_by_the_name_of_its_argument():
     ferry.run_ranks(1, body)
 
 
+def test_the_functions_make_what_they_are_given_contiguous():
+    """As docs/torch.md says: a copy, where the calls of an Exchange refuse."""
+    tokens, ids = torch.arange(512.0).reshape(2, 256), torch.tensor([[0, 7], [2, 5]])
+
+    def body(world):
+        with open_exchange(world) as exchange:
+            want = ferry.torch.dispatch(exchange, tokens, ids)
+            got = ferry.torch.dispatch(exchange, tokens.t().contiguous().t(), ids.t().contiguous().t())
+            assert torch.equal(got.values, want.values)
+            turned = want.values.t().contiguous().t()
+            assert torch.equal(ferry.torch.combine(exchange, turned, got), ferry.torch.combine(exchange, want.values, got))
+
+    ferry.run_ranks(1, body)
+
+
 def test_memory_of_torch_in_an_exchange_of_numpy():
     types = {"bf16": torch.bfloat16, "u8": torch.uint8, "u32": torch.uint32, "i32": torch.int32, "f32": torch.float32,
              "i64": torch.int64}

@@ -15,6 +15,8 @@ import rank_processes
 import torch
 import torch.distributed as dist
 import torch.distributed.nn  # before there is a group, which its default arguments would keep, and its threads
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
 
 import ferry
 import ferry.torch
@@ -57,6 +59,20 @@ def refused(call):
     return None
 
 
+def refused_dtensors(exchange, tokens, ids, weights):
+    """What calls say that are given such a one, by the argument."""
+    mesh = init_device_mesh("cpu", (exchange.ranks,))
+
+    def spread(tensor):
+        return DTensor.from_local(tensor, mesh, [Shard(0)], run_check=False)
+
+    arrived = ferry.torch.dispatch(exchange, tokens, ids, weights)
+    return {"tokens": refused(lambda: ferry.torch.dispatch(exchange, spread(tokens), ids, weights)),
+            "topk_ids": refused(lambda: ferry.torch.dispatch(exchange, tokens, spread(ids), weights)),
+            "topk_weights": refused(lambda: ferry.torch.dispatch(exchange, tokens, ids, spread(weights))),
+            "rows": refused(lambda: ferry.torch.combine(exchange, spread(arrived.values), arrived))}
+
+
 def in_a_group(rank, size, file):
     torch.set_num_threads(1)
     found = {"no group": refused(lambda: ferry.torch.Exchange.from_group(**SHAPE))}
@@ -72,6 +88,7 @@ def in_a_group(rank, size, file):
         found["eager"] = there_and_back(exchange, rank)
         found["compiled"] = there_and_back(exchange, rank, compiled=True)
         found["pickled"] = refused(lambda: pickle.dumps(exchange))
+        found["DTensors"] = refused_dtensors(exchange, *TOKENS[rank])
     found["closed"] = refused(lambda: exchange.dispatch(*TOKENS[rank]))
     found["other shapes"] = refused(lambda: ferry.torch.Exchange.from_group(**{**SHAPE, "hidden": 64 * (1 + rank % 2)}))
     found["a GPU"] = refused(lambda: ferry.torch.Exchange.from_group(device="cuda:0", **SHAPE))
@@ -91,6 +108,8 @@ def test_ranks_are_those_of_a_group(tmp_path):
         assert one["no group"][0] == "InvalidArgument" and "init_process_group" in one["no group"][1]
         assert one["pickled"][0] == "TypeError" and one["closed"] == (
             "Closed", "this Exchange is closed; make another one")
+        for name, refusal in one["DTensors"].items():
+            assert refusal == ("TypeError", f"{name} is a DTensor; it must be the plain tensor of this rank: give to_local()")
         assert one["other shapes"][0] == "InvalidArgument" and "hidden" in one["other shapes"][1]
         assert one["a GPU"][0] == "Unsupported"
         for kind, text in one["no group's"]:
