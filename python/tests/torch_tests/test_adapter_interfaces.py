@@ -101,6 +101,21 @@ def test_another_version_is_said(engine, monkeypatch):
     assert required(engine, record) is None
 
 
+@pytest.mark.parametrize("engine, tried, refused", [
+    ("vllm", ["0.33.0", "0.33.7", "0.33.1rc1"], ["0.34.0", "0.32.9", "0.330.0"]),
+    ("torchtitan", ["0.3.0", "0.3.1", "0.2.2"], ["0.4.0", "0.2.3", "0.30.0"]),
+    ("sglang", ["0.5.23", "0.5.23.post1"], ["0.5.24", "0.5.2", "0.5.230"])])
+def test_another_patch_release_is_tried_where_the_docs_say_so(engine, tried, refused, monkeypatch):
+    record = _interface.record_of(engine)
+    for version in (*tried, *refused):
+        monkeypatch.setattr(_interface, "installed_version", lambda record: version)  # noqa: B023
+        says = required(engine, record)
+        assert says is None if version in tried else f"{engine} is {version}; " in says, version
+    some = next(without(record))  # names are compared all the same
+    monkeypatch.setattr(_interface, "installed_version", lambda record: tried[1])
+    assert some[0] in required(engine, some[1])
+
+
 def test_versions():
     assert _interface.is_version("0.2.2rc1+gabc", "0.2.2") and _interface.is_version("0.2.2", "0.2")
     assert not _interface.is_version("0.2.20", "0.2.2") and not _interface.is_version("0.2", "0.2.2")
