@@ -10,6 +10,8 @@ import torch
 import ferry
 import ferry.torch
 
+from . import _environment
+
 _DEADLINE = 100.0  # seconds; ranks may compile kernels of their own between two calls
 #: On GPUs: multiprocessors that are left to kernels of others that wait for peers, such as NCCL's.
 RESERVED_SMS = 32
@@ -19,14 +21,14 @@ class Ranks:
     """world, rank, size; `device` is where tensors lie."""
 
     def __init__(self, group: Any, comm: Any) -> None:
-        self.deadline = float(os.environ.get("FERRY_DEEPEP_DEADLINE", _DEADLINE))
+        self.deadline = deadline_or(_DEADLINE)
         self._owns = not isinstance(group, ferry.World)
         self.world: ferry.World = _world_of(group, comm, self.deadline) if self._owns else group
         self.rank, self.size = self.world.rank, self.world.size
         self.device = torch.device(self.world.device)
         self.is_gpu = self.device.type == "cuda"
         self.capabilities = self.world.capabilities()
-        self.least_tokens = int(os.environ.get("FERRY_DEEPEP_MAX_TOKENS", "0"))
+        self.least_tokens = _environment.whole_number("FERRY_DEEPEP_MAX_TOKENS", 0)
         self.short_handles = asks_for_short_handles()
         self.is_open = True
         self.mask: set[int] = set()  # ranks that the low-latency mode leaves out
@@ -48,7 +50,7 @@ class Ranks:
 
 
 def _world_of(group: Any, comm: Any, deadline: float) -> ferry.World:
-    shared = _asks_for("FERRY_DEEPEP_SHARE_GPUS")
+    shared = _environment.asks_for("FERRY_DEEPEP_SHARE_GPUS")
     if group is not None:
         return ferry.torch.world_of_group(group, device=chosen_device(), share_gpus=shared, deadline=deadline)
     if comm is None:
@@ -57,16 +59,14 @@ def _world_of(group: Any, comm: Any, deadline: float) -> ferry.World:
                                        share_gpus=shared, deadline=deadline)
 
 
+def deadline_or(seconds: float) -> float:
+    """How long calls wait: what the environment says, or so many seconds."""
+    return _environment.seconds("FERRY_DEEPEP_DEADLINE", seconds)
+
+
 def asks_for_short_handles() -> bool:
     """Whether a handle has the bytes of what came, where the host knows that."""
-    return _asks_for("FERRY_DEEPEP_SHORT_HANDLES")
-
-
-def _asks_for(name: str) -> bool:
-    asked = os.environ.get(name, "0")
-    if asked not in ("0", "1"):
-        raise ValueError(f"{name} is {asked!r}; it must be 0 or 1")
-    return asked == "1"
+    return _environment.asks_for("FERRY_DEEPEP_SHORT_HANDLES")
 
 
 def has_gpu_tensors() -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 from typing import Any, Sequence
 
 import torch
@@ -19,7 +18,7 @@ from ._ep_handle import EPHandle, handle_of
 from ._exchanges import Family, Kind
 from ._handles import Routing
 from ._normal import expert_list
-from ._ranks import Ranks, get_physical_domain_size
+from ._ranks import Ranks, deadline_or, get_physical_domain_size
 from ._runtime import NOT_ABOUT_EXPERTS, WHY_NOT, ElasticRuntime
 from ._slots import ALIGNMENTS
 from ._streams import Call, Streams, is_capturing
@@ -52,7 +51,7 @@ class ElasticBuffer:
         refuse_unknown("ElasticBuffer", {"num_cpu_bytes": num_cpu_bytes, **more})  # memory for what is not about experts
         require_at_least(0, num_max_tokens_per_rank=num_max_tokens_per_rank or 0)
         self._ranks = Ranks(group, None)
-        self._ranks.deadline = float(os.environ.get("FERRY_DEEPEP_DEADLINE", num_gpu_timeout_secs))
+        self._ranks.deadline = deadline_or(float(num_gpu_timeout_secs))
         self.group, self.rank_idx, self.num_ranks = group, self._ranks.rank, self._ranks.size
         self.num_max_tokens_per_rank = num_max_tokens_per_rank
         self.num_bytes = num_bytes if num_bytes is not None else low_latency_size_hint(num_max_tokens_per_rank, hidden, 1)

@@ -15,6 +15,7 @@ import torch
 
 import deep_ep
 import deep_ep._C
+import deep_ep.utils.envs
 import ferry
 from launch import on_threads
 
@@ -282,3 +283,29 @@ def test_how_long_an_elastic_buffer_waits(monkeypatch: pytest.MonkeyPatch, given
         assert buffer._ranks.deadline == wanted
 
     on_threads(1, body)
+
+
+SECONDS = "a number of seconds above 0 and at most 86400"
+
+
+@pytest.mark.parametrize("variable, value, must_be", [
+    *(("FERRY_DEEPEP_DEADLINE", value, SECONDS) for value in ("", "soon", "-1", "0", "nan", "inf", "86401")),
+    *(("FERRY_DEEPEP_MAX_TOKENS", value, "a whole number of at least 0 and at most 2147483647")
+      for value in ("", "lots", "-5", "1.5", str(2**31)))])
+def test_numbers_of_the_environment_are_judged(monkeypatch: pytest.MonkeyPatch, variable: str, value: str,
+                                               must_be: str) -> None:
+    def body(world: Any, rank: int, ranks: int) -> None:
+        monkeypatch.setenv(variable, value)
+        for make in (deep_ep.Buffer, deep_ep.ElasticBuffer):
+            with pytest.raises(ValueError, match=f"^{variable} is '{re.escape(value)}'; it must be {must_be}$"):
+                make(world)
+        monkeypatch.delenv(variable)
+
+    on_threads(1, body)
+
+
+@pytest.mark.parametrize("variable, value, least", [("WORLD_SIZE", "0", 1), ("WORLD_SIZE", "two", 1), ("RANK", "-1", 0)])
+def test_so_are_those_of_who_comes_together(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, least: int) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=f"^{variable} is '{value}'; it must be a whole number of at least {least} and"):
+        deep_ep.utils.envs.init_dist(0, 1)

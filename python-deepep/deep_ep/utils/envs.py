@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from .._arguments import refused
+from .._environment import whole_number
 from .._ranks import chosen_device, get_logical_domain_size, get_physical_domain_size, has_gpu_tensors
 from .._streams import torch_fills_memory
 from . import check_nvlink_connections
@@ -38,8 +39,8 @@ def init_dist(local_rank: int, num_local_ranks: int, seed: int = 0) -> tuple[int
     global _local_rank
     _local_rank = local_rank
     address = f"{os.environ.get('MASTER_ADDR', '127.0.0.1')}:{os.environ.get('MASTER_PORT', '8361')}"
-    ranks = int(os.environ.get("WORLD_SIZE", "1")) * num_local_ranks
-    rank = int(os.environ.get("RANK", "0")) * num_local_ranks + local_rank
+    ranks = whole_number("WORLD_SIZE", 1, least=1) * num_local_ranks
+    rank = whole_number("RANK", 0) * num_local_ranks + local_rank
     is_gpu = has_gpu_tensors()
     if is_gpu:
         torch.cuda.set_device(local_rank)

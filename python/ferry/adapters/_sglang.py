@@ -15,7 +15,7 @@ from .._errors import InvalidArgument, Unsupported
 from .._halves import give_up_half
 from ..torch import Exchange
 from ._interface import require
-from ._shared import exchange_of
+from ._shared import deadline_of, exchange_of
 
 _sglang = require("sglang")
 _FORMATS = {"bf16": "bf16", "fp8": "fp8_block128"}  # by SGLang's names of what travels
@@ -89,7 +89,7 @@ class FerryDispatcher(_sglang.BaseDispatcher):  # type: ignore[misc, name-define
                 self._group, device, experts=config.num_experts, top_k=config.top_k, hidden=config.hidden_size,
                 max_tokens=_max_tokens(normal), format=self._format(normal),
                 row_orders=["by_source" if normal else "padded"],
-                deadline=float(os.environ.get("FERRY_SGLANG_DEADLINE", "600")))
+                deadline=deadline_of("FERRY_SGLANG_DEADLINE"))
             if found.groups != config.num_local_experts:
                 raise Unsupported(f"rank {found.rank} has {config.num_local_experts} of {config.num_experts} experts in "
                                   f"SGLang, and {found.groups} in Ferry, which deals them out evenly")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import weakref
 from typing import Any
 
+from .._errors import InvalidArgument
 from ..torch import Exchange
 
+_MOST_SECONDS = 86400  # of every deadline
 _exchanges: weakref.WeakValueDictionary[tuple[Any, ...], Exchange] = weakref.WeakValueDictionary()
 
 
@@ -23,6 +26,18 @@ def exchange_of(group: Any, device: Any, **options: Any) -> Exchange:
         exchange = Exchange.from_group(group, device=device, **options)
         _exchanges[key] = exchange
     return exchange
+
+
+def deadline_of(name: str) -> float:
+    """The seconds that a variable of the environment gives the waits of an adapter; 600 where it is not set."""
+    text = os.environ.get(name, "600")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= _MOST_SECONDS:
+        raise InvalidArgument(f"{name} is {text!r}; it must be a number of seconds above 0 and at most {_MOST_SECONDS}")
+    return seconds
 
 
 def open_exchanges() -> list[Exchange]:

@@ -6,7 +6,6 @@ as rows by_source are. Experts weight and add up their results of a row; combine
 
 from __future__ import annotations
 
-import os
 import sys
 import types
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 from .._errors import InvalidArgument, Unsupported
 from ..torch import Exchange
 from ._interface import require
-from ._shared import exchange_of
+from ._shared import deadline_of, exchange_of
 
 _vllm = require("vllm")
 
@@ -60,7 +59,7 @@ class FerryPrepareAndFinalize(_vllm.FusedMoEPrepareAndFinalizeModular):  # type:
         self._exchange = exchange_of(
             self._group, moe.device, experts=moe.num_experts, top_k=moe.experts_per_token, hidden=moe.hidden_dim,
             max_tokens=moe.max_num_tokens, format=self._format, row_orders=["by_source"],
-            deadline=float(os.environ.get("FERRY_VLLM_DEADLINE", "600")))
+            deadline=deadline_of("FERRY_VLLM_DEADLINE"))
         if self._exchange.groups != moe.num_local_experts:
             raise Unsupported(f"rank {self._exchange.rank} has {moe.num_local_experts} of {moe.num_experts} experts in "
                               f"vLLM, and {self._exchange.groups} in Ferry, which deals them out evenly")

@@ -8,7 +8,7 @@ import pytest
 import recorded
 
 import ferry
-from ferry.adapters import _interface
+from ferry.adapters import _interface, _shared
 
 ENGINES = sorted(path.stem for path in _interface.RECORDS.glob("*.json"))
 
@@ -128,3 +128,17 @@ def test_without_the_engine(engine):
         pytest.skip(f"{engine} is installed")
     with pytest.raises(ImportError, match=f"{engine} is not installed; ferry's adapter for it knows"):
         _interface.require(engine)
+
+
+def test_deadlines_of_the_environment_are_judged(monkeypatch):
+    for variable in ("FERRY_VLLM_DEADLINE", "FERRY_SGLANG_DEADLINE"):
+        monkeypatch.delenv(variable, raising=False)
+        assert _shared.deadline_of(variable) == 600.0
+        for value in ("0.5", "86400"):
+            monkeypatch.setenv(variable, value)
+            assert _shared.deadline_of(variable) == float(value)
+        for value in ("", "soon", "-1", "0", "nan", "inf", "86401"):
+            monkeypatch.setenv(variable, value)
+            with pytest.raises(ferry.InvalidArgument, match=f"^{variable} is '{value}'; it must be a number of seconds above "
+                               "0 and at most 86400$"):
+                _shared.deadline_of(variable)
