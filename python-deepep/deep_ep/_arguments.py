@@ -36,10 +36,10 @@ def require_to_fill(name: str, value: Any, dtype: torch.dtype, shape: list[int],
                          f"{value.device}; it must be {dtype} {shape}, contiguous, on {device}")
 
 
-def require_bf16(name: str, value: torch.Tensor) -> None:
-    """Sums are bf16: of another type a combine would round them, and not say so."""
+def require_bf16(name: str, value: torch.Tensor, why: str = "as the sums are") -> None:
+    """Sums, and tokens of the low-latency mode, are bf16: another type would be rounded, and nobody say so."""
     if value.dtype != torch.bfloat16:
-        raise ValueError(f"{name} is {value.dtype}; it must be torch.bfloat16, as the sums are: convert it first")
+        raise ValueError(f"{name} is {value.dtype}; it must be torch.bfloat16, {why}: convert it first")
 
 
 def require_whole(**given: int) -> None:

@@ -125,6 +125,7 @@ class LowLatency:
     def dispatch(self, call: Call, x: torch.Tensor, topk_idx: torch.Tensor, max_tokens: int, experts: int, scales: str,
                  stats: dict[str, torch.Tensor], halved: bool) -> tuple[Any, torch.Tensor, LowLatencyHandle, Half | None]:
         require_tensor("x", x, "[tokens, hidden]")
+        require_bf16("x", x, "from which FP8 is made, too")
         require_tensor("topk_idx", topk_idx, "[tokens, K]")
         hidden, format = int(x.shape[1]), _FORMATS[scales]
         family = self._family(experts, int(topk_idx.shape[1]), max_tokens)

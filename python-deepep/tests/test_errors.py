@@ -106,6 +106,9 @@ def test_what_the_low_latency_mode_refuses() -> None:
         for match, call in {
                 "x of rank 0 has 3 rows.* = 2": lambda: buffer.low_latency_dispatch(X, IDS, 2, 4),
                 "use_ue8m0": lambda: buffer.low_latency_dispatch(X, IDS, 4, 4, use_ue8m0=True),
+                "x is torch.float32; it must be torch.bfloat16, ": lambda: buffer.low_latency_dispatch(
+                    X.float(), IDS, 4, 4, use_fp8=False),
+                "x is torch.float16; it must be torch.bfloat16, ": lambda: buffer.low_latency_dispatch(X.half(), IDS, 4, 4),
                 "only one of them": lambda: buffer.low_latency_dispatch(X, IDS, 4, 4, async_finish=True,
                                                                         return_recv_hook=True),
         }.items():
