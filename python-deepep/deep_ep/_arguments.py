@@ -28,6 +28,13 @@ def require_tensor(name: str, value: Any, shape: str) -> None:
         raise ValueError(f"{name} has shape {list(value.shape)}; it must be {shape}")
 
 
+def require_ids(name: str, value: Any) -> None:
+    """Numbers of experts: of floats and flags a conversion would make some, and not say so."""
+    require_tensor(name, value, "[tokens, K]")
+    if value.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"{name} is {value.dtype}; it must be torch.int32 or torch.int64")
+
+
 def require_to_fill(name: str, value: Any, dtype: torch.dtype, shape: list[int], device: torch.device) -> None:
     """Refuses what a call is to fill and cannot, before its first half sends: a second half is called by a hook."""
     require_tensor(name, value, str(shape))

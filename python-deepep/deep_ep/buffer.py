@@ -9,7 +9,7 @@ import torch
 
 import ferry
 
-from ._arguments import biases, refuse_unknown, require_at_least, require_tensor, told
+from ._arguments import biases, refuse_unknown, require_at_least, require_ids, require_tensor, told
 from ._config import Config, low_latency_size_hint
 from ._exchanges import Kind
 from ._handles import LowLatencyHandle, routing_of
@@ -116,7 +116,7 @@ class Buffer:
         An id past the experts goes nowhere here; the dispatch refuses it.
         """
         refuse_unknown("get_dispatch_layout", more)
-        require_tensor("topk_idx", topk_idx, "[tokens, K]")
+        require_ids("topk_idx", topk_idx)
         require_at_least(self.group_size, num_experts=num_experts)
         call = self._call(previous_event, async_finish, allocate_on_comm_stream)
         with call:

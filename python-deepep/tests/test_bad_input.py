@@ -50,6 +50,9 @@ def test_what_is_no_tensor_is_named() -> None:
         combine = buffer.low_latency_combine
         refused([
             (ValueError, r"topk_idx has shape \[6\]; .*\[tokens, K\]", lambda: layout_of(buffer, IDS.flatten(), 4)),
+            *((ValueError, f"topk_idx is {kind}; it must be torch.int32 or torch.int64",
+               lambda kind=kind: layout_of(buffer, IDS.to(kind), 4))
+              for kind in (torch.float32, torch.bool, torch.int16, torch.uint8)),
             (TypeError, "topk_idx is None", lambda: layout_of(buffer, None, 4)),  # type: ignore[arg-type]
             (TypeError, r"x is None; it must be a tensor \[tokens, hidden\]", lambda: buffer.dispatch(None, **given)),
             (TypeError, "x is <class 'numpy.ndarray'>", lambda: buffer.dispatch(np.ones((3, 64), np.float32), **given)),
