@@ -3,7 +3,7 @@
 import torch
 
 from ._arguments import refused
-from ._config import BUFFER_ALIGNMENT, Config, low_latency_size_hint
+from ._config import BUFFER_ALIGNMENT, Config, rdma_size_hint
 from ._runtime import ElasticRuntime as ElasticBuffer  # what `runtime` of a buffer is
 from ._runtime import Runtime as Buffer
 from .utils.event import EventHandle
@@ -38,4 +38,4 @@ def get_elastic_buffer_alignment() -> int:
 
 def get_low_latency_rdma_size_hint(num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int,
                                    num_experts: int) -> int:
-    return low_latency_size_hint(num_max_dispatch_tokens_per_rank, hidden, num_experts)
+    return rdma_size_hint(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts)

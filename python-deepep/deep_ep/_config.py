@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ._arguments import require_at_least
+
 _LINE = 128
 _NODE_RANKS = 8
 #: Of the sizes of an ElasticBuffer, in bytes.
@@ -18,8 +20,7 @@ class Config:
     def __init__(self, num_sms: int = 20, num_max_nvl_chunked_send_tokens: int = 6,
                  num_max_nvl_chunked_recv_tokens: int = 256, num_max_rdma_chunked_send_tokens: int = 6,
                  num_max_rdma_chunked_recv_tokens: int = 256) -> None:
-        if num_sms < 0:
-            raise ValueError(f"num_sms is {num_sms}; it must not be negative")
+        require_at_least(0, num_sms=num_sms)
         self.num_sms = num_sms
         self.num_max_nvl_chunked_send_tokens = num_max_nvl_chunked_send_tokens
         self.num_max_nvl_chunked_recv_tokens = num_max_nvl_chunked_recv_tokens
@@ -41,3 +42,10 @@ def low_latency_size_hint(tokens: int, hidden: int, experts: int) -> int:
     """Bytes of what travels for each expert in a dispatch and a combine, twice over. Nothing is allocated by it."""
     message = 2 * hidden + rounded_up(hidden, _LINE) // _LINE * 4 + 16
     return rounded_up(4 * experts * tokens * message, _LINE)
+
+
+def rdma_size_hint(num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int, num_experts: int) -> int:
+    """low_latency_size_hint, of what callers give."""
+    require_at_least(0, num_max_dispatch_tokens_per_rank=num_max_dispatch_tokens_per_rank, hidden=hidden,
+                     num_ranks=num_ranks, num_experts=num_experts)
+    return low_latency_size_hint(num_max_dispatch_tokens_per_rank, hidden, num_experts)

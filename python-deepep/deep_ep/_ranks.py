@@ -11,6 +11,7 @@ import ferry
 import ferry.torch
 
 from . import _environment
+from ._arguments import told
 
 _DEADLINE = 100.0  # seconds; ranks may compile kernels of their own between two calls
 #: On GPUs: multiprocessors that are left to kernels of others that wait for peers, such as NCCL's.
@@ -55,6 +56,8 @@ def _world_of(group: Any, comm: Any, deadline: float) -> ferry.World:
         return ferry.torch.world_of_group(group, device=chosen_device(), share_gpus=shared, deadline=deadline)
     if comm is None:
         raise ValueError("neither group nor comm was given; one of them says who the ranks are")
+    if not all(hasattr(comm, name) for name in ("Get_rank", "Get_size", "allgather")):
+        raise TypeError(f"comm is {told(comm)}; it must be a communicator of mpi4py, with Get_rank, Get_size and allgather")
     return ferry.World.from_all_gather(comm.Get_rank(), comm.Get_size(), comm.allgather, device=chosen_device(),
                                        share_gpus=shared, deadline=deadline)
 

@@ -38,6 +38,14 @@ def torch_fills_memory() -> bool:
     return torch.are_deterministic_algorithms_enabled() and bool(fills)
 
 
+def require_event(name: str, given: Any) -> EventHandle | None:
+    """What a call is to wait for first, if anything."""
+    event = given.event if isinstance(given, EventOverlap) else given
+    if event is None or isinstance(event, EventHandle):
+        return event
+    raise TypeError(f"{name} is {told(given)}; it must be an EventHandle or an EventOverlap")
+
+
 class Streams:
     """The stream of communication of one buffer. Its calls run one after the other, in whatever stream each is."""
 
@@ -56,10 +64,7 @@ class Streams:
 
     def call(self, previous_event: Any = None, async_finish: bool = False,
              allocate_on_comm_stream: bool = False) -> Call:
-        previous = previous_event.event if isinstance(previous_event, EventOverlap) else previous_event
-        if not isinstance(previous, (EventHandle, type(None))):
-            raise TypeError(f"previous_event is {told(previous)}; it must be an EventHandle or an EventOverlap")
-        return Call(self, previous, async_finish, allocate_on_comm_stream)
+        return Call(self, require_event("previous_event", previous_event), async_finish, allocate_on_comm_stream)
 
     def begins(self, stream: Any, capture: int) -> None:
         """Two exchanges of a buffer never run at once: each would want the whole GPU. An event of a capture is of no use

@@ -9,8 +9,9 @@ import torch
 
 import ferry
 
-from ._arguments import biases, refuse_unknown, require_at_least, require_ids, require_tensor, told
-from ._config import Config, low_latency_size_hint
+from ._arguments import (biases, refuse_unknown, require_at_least, require_ids, require_tensor, require_whole,
+                         told)
+from ._config import Config, rdma_size_hint
 from ._exchanges import Kind
 from ._handles import LowLatencyHandle, routing_of
 from ._low_latency import LowLatency
@@ -76,6 +77,7 @@ class Buffer:
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
         """How many multiprocessors a call of the normal mode takes at most, where its config says nothing."""
+        require_at_least(0, new_num_sms=new_num_sms)
         if new_num_sms % 2 != 0:
             raise ValueError(f"new_num_sms is {new_num_sms}; it must be even")
         Buffer.num_sms = new_num_sms
@@ -97,7 +99,7 @@ class Buffer:
     def get_low_latency_rdma_size_hint(num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int,
                                        num_experts: int) -> int:
         """A number of bytes for num_rdma_bytes, which allocates nothing."""
-        return low_latency_size_hint(num_max_dispatch_tokens_per_rank, hidden, num_experts)
+        return rdma_size_hint(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts)
 
     def get_comm_stream(self) -> Any:
         """The stream of calls with async_finish or previous_event."""
@@ -276,6 +278,7 @@ class Buffer:
     def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
         """Leaves a rank out, or takes it in again, which makes new exchanges: then all ranks do so."""
         self._require_shrink("low_latency_update_mask_buffer")
+        require_whole(rank_to_mask=rank_to_mask)
         if not 0 <= rank_to_mask < self.group_size:
             raise ValueError(f"rank_to_mask is {rank_to_mask}; the ranks are 0 to {self.group_size - 1}")
         if mask:

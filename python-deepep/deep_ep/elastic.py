@@ -21,7 +21,7 @@ from ._normal import expert_list
 from ._ranks import Ranks, deadline_or, get_physical_domain_size
 from ._runtime import NOT_ABOUT_EXPERTS, WHY_NOT, ElasticRuntime
 from ._slots import ALIGNMENTS
-from ._streams import Call, Streams, is_capturing
+from ._streams import Call, Streams, is_capturing, require_event
 from .utils.event import EventHandle, EventOverlap
 
 _LEAST_BLOCKS = 3
@@ -84,6 +84,7 @@ class ElasticBuffer:
                              use_fp8_dispatch: bool = False, allow_hybrid_mode: bool = True,
                              allow_multiple_reduction: bool = True, **more: Any) -> int:
         """A number of bytes for num_bytes, which allocates nothing."""
+        require_at_least(0, num_max_tokens_per_rank=num_max_tokens_per_rank, hidden=hidden)
         _, ranks = get_physical_domain_size(group)
         return rounded_up(low_latency_size_hint(num_max_tokens_per_rank, hidden, ranks), BUFFER_ALIGNMENT)
 
@@ -215,6 +216,7 @@ class ElasticBuffer:
     def _call(self, previous: Any, before_epilogue: Any, is_async: bool, allocates_there: bool) -> Call:
         """The second event is waited for where the first is: that is early enough."""
         self._ranks.require_open()
+        require_event("previous_event_before_epilogue", before_epilogue)
         if before_epilogue is not None and self._ranks.is_gpu:
             in_comm = previous is not None
             with torch.cuda.stream(self._streams.comm()) if in_comm else contextlib.nullcontext():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 import warnings
 from typing import Any
@@ -118,6 +119,33 @@ def test_numbers_that_are_none_and_nested_tensors_are_named() -> None:
     alone(body)
 
 
+def test_what_buffers_ask_beside_their_calls_is_named() -> None:
+    """By the argument. Nothing of it is taken: the number of multiprocessors stays."""
+    before, hint = deep_ep.Buffer.num_sms, deep_ep.Buffer.get_low_latency_rdma_size_hint
+
+    def body(buffer: deep_ep.Buffer) -> None:
+        mask = buffer.low_latency_update_mask_buffer
+        refused([
+            (TypeError, "rank_to_mask is 'a'; it must be a whole number", lambda: mask("a")),  # type: ignore[arg-type]
+            (TypeError, "rank_to_mask is 0.0; ", lambda: mask(0.0)),  # type: ignore[arg-type]
+            (ValueError, "rank_to_mask is 1; the ranks are 0 to 0", lambda: mask(1)),
+            (TypeError, "new_num_sms is '4'; it must be a whole number",
+             lambda: buffer.set_num_sms("4")),  # type: ignore[arg-type]
+            (ValueError, "new_num_sms is -2; it must be 0 or more", lambda: buffer.set_num_sms(-2)),
+            (TypeError, "num_sms is 'a'; it must be a whole number", lambda: deep_ep.Config("a")),  # type: ignore[arg-type]
+            (ValueError, "num_sms is -1; it must be 0 or more", lambda: deep_ep.Config(-1)),
+            (TypeError, "^comm is 3; it must be a communicator of mpi4py", lambda: deep_ep.Buffer(comm=3)),
+            (TypeError, "num_max_dispatch_tokens_per_rank is '1'; it must be a whole number",
+             lambda: hint("1", 7168, 8, 256)),  # type: ignore[arg-type]
+            (ValueError, "num_experts is -1; it must be 0 or more", lambda: hint(1, 7168, 8, -1)),
+            (TypeError, "hidden is None; ", lambda: deep_ep.ElasticBuffer.get_buffer_size_hint(
+                None, 1, None)),  # type: ignore[arg-type]
+        ])
+
+    alone(body)
+    assert deep_ep.Buffer.num_sms == before
+
+
 def test_a_mask_is_written_into_what_can_hold_it() -> None:
     def body(buffer: deep_ep.Buffer) -> None:
         for status in (torch.zeros(2, dtype=torch.int32), torch.zeros(1), torch.zeros((1, 1), dtype=torch.int32)):
@@ -147,6 +175,10 @@ def test_what_is_no_tensor_is_named_by_an_elastic_buffer() -> None:
              lambda: buffer.dispatch(X, IDS, num_experts=4, num_max_tokens_per_rank="a")),  # type: ignore[arg-type]
             (ValueError, "num_max_tokens_per_rank is -1; ", lambda: deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=-1)),
             (ValueError, "num_experts is 0; it must be 1 or more", lambda: buffer.dispatch(X, IDS, num_experts=0)),
+            *((TypeError, f"{name} is 3; it must be an EventHandle or an EventOverlap", lambda name=name, call=call: call(
+                **{name: 3})) for name in ("previous_event", "previous_event_before_epilogue")
+              for call in (functools.partial(buffer.dispatch, X, IDS, num_experts=4),
+                           functools.partial(buffer.combine, found, handle))),
             (TypeError, "bias is 3; ", lambda: buffer.combine(found, handle, bias=3)),  # type: ignore[arg-type]
             (TypeError, "topk_weights is 3; ", lambda: buffer.combine(found, handle, 3)),  # type: ignore[arg-type]
             (ValueError, r"topk_weights .* \[rows, K\]", lambda: buffer.combine(found, handle, torch.ones(3))),
