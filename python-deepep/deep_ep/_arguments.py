@@ -13,9 +13,14 @@ import ferry
 def refuse_unknown(call: str, given: dict[str, Any]) -> None:
     """Takes arguments that ask for nothing. Raises NotImplementedError that names the first one that does."""
     for name, value in given.items():
-        is_neutral = value is None or isinstance(value, (bool, int, float, str, tuple, list, dict)) and not value
+        is_neutral = not_empty(value) is None or isinstance(value, (bool, int, float, str, tuple, list, dict)) and not value
         if not is_neutral:
             raise NotImplementedError(f"{call}({name}=...): deep_ep on Ferry does not have {name}; leave it out")
+
+
+def not_empty(value: Any) -> Any:
+    """The value, or None in place of a tensor without elements, which asks for nothing."""
+    return None if isinstance(value, torch.Tensor) and value.numel() == 0 else value
 
 
 def require_tensor(name: str, value: Any, shape: str) -> None:

@@ -9,7 +9,7 @@ import torch
 
 import ferry
 
-from ._arguments import require_bf16, require_tensor, require_to_fill
+from ._arguments import not_empty, require_bf16, require_tensor, require_to_fill
 from ._exchanges import Family, is_refused_for_tokens
 from ._handles import LowLatencyHandle, Routing, routing_of
 from ._ranks import Ranks
@@ -164,6 +164,7 @@ class LowLatency:
                              f"{routing.rows // max(1, family.local_experts)}, hidden], as dispatch laid out")
         if out is not None:
             require_to_fill("out", out, torch.bfloat16, [routing.tokens, hidden], self._ranks.device)
+        waited_ns = not_empty(waited_ns)
         if waited_ns is not None:
             require_to_fill("combine_wait_recv_cost_stats", waited_ns, torch.int64, [self._ranks.size], self._ranks.device)
         exchange = family.exchange(hidden)

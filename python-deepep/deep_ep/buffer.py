@@ -9,8 +9,8 @@ import torch
 
 import ferry
 
-from ._arguments import (biases, refuse_unknown, require_at_least, require_ids, require_tensor, require_whole,
-                         told)
+from ._arguments import (biases, not_empty, refuse_unknown, require_at_least, require_ids, require_tensor,
+                         require_whole, told)
 from ._config import Config, rdma_size_hint
 from ._exchanges import Kind
 from ._handles import LowLatencyHandle, routing_of
@@ -226,7 +226,8 @@ class Buffer:
         if async_finish and return_recv_hook:
             raise ValueError("async_finish and return_recv_hook are given; only one of them can be")
         scales = "none" if not use_fp8 else "packed" if use_ue8m0 else "rounded" if round_scale else "plain"
-        named = {"cumulative_counts": cumulative_local_expert_recv_stats, "waited_ns": dispatch_wait_recv_cost_stats}
+        named = {"cumulative_counts": not_empty(cumulative_local_expert_recv_stats),
+                 "waited_ns": not_empty(dispatch_wait_recv_cost_stats)}
         stats = {name: tensor for name, tensor in named.items() if tensor is not None}
         call = self._call(None, async_finish, False)
         with call:

@@ -11,7 +11,7 @@ import torch
 import ferry
 from ferry._halves import give_up_half
 
-from ._arguments import (biases, refuse_unknown, refused, require_at_least, require_bf16, require_tensor, require_to_fill,
+from ._arguments import (biases, not_empty, refuse_unknown, refused, require_at_least, require_bf16, require_tensor, require_to_fill,
                          require_whole)
 from ._config import BUFFER_ALIGNMENT, low_latency_size_hint, rounded_up
 from ._ep_handle import EPHandle, handle_of
@@ -169,7 +169,7 @@ class ElasticBuffer:
                 assert topk_idx is not None and num_experts is not None
                 ids = topk_idx
                 family = self._family(num_experts, int(ids.shape[1]), num_max_tokens_per_rank, alignment, do_expand)
-            extra = _counted(family, cumulative_local_expert_recv_stats)
+            extra = _counted(family, not_empty(cumulative_local_expert_recv_stats))
             step = _Dispatch(call, family, kind, ids, topk_weights, do_expand, use_tma_aligned_col_major_sf,
                              self._most_blocks(num_sms), extra, do_zero_padding)
             if old is not None:

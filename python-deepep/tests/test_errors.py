@@ -41,7 +41,8 @@ def test_a_buffer_needs_ranks() -> None:
 def test_arguments_that_are_not_known() -> None:
     def body(buffer: deep_ep.Buffer) -> None:
         given = {"topk_idx": IDS, **layout_of(buffer, IDS, 4)}
-        buffer.dispatch(X, **given, x_global_scale=None, overlap=False, num_sms=0, extra=(), names=[], sizes={})
+        buffer.dispatch(X, **given, x_global_scale=None, overlap=False, num_sms=0, extra=(), names=[], sizes={},
+                        scale=torch.empty(0))
         buffer.get_dispatch_layout(IDS, 4, shiny=None)
         buffer.clean_low_latency_buffer(4, 128, 4, shiny=False)
         with pytest.raises(NotImplementedError, match="get_dispatch_layout.shiny="):
@@ -61,6 +62,23 @@ def test_arguments_that_are_not_known() -> None:
     alone(body)
     with pytest.raises(NotImplementedError, match="Buffer.shiny="):
         deep_ep.Buffer(None, shiny=True)
+
+
+def test_a_tensor_without_elements_asks_for_nothing() -> None:
+    """As None does: statistics that nobody wants, and arguments of other versions."""
+    none = torch.empty(0)
+
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.Buffer(group)
+        rows, _, handle, _, _ = buffer.low_latency_dispatch(X, IDS, 4, 4, none, none, use_fp8=False, x_global_scale=none)
+        sums, _, _ = buffer.low_latency_combine(rows, IDS, torch.ones((3, 2)), handle, combine_wait_recv_cost_stats=none,
+                                                overlap=none)
+        assert torch.equal(sums[:1], 2 * X[:1])
+        elastic = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=4, shiny=none)
+        found = elastic.dispatch(X, IDS, cumulative_local_expert_recv_stats=none, num_experts=4, shiny=none)[0]
+        assert torch.equal(found, X)
+
+    on_threads(1, body)
 
 
 def test_what_dispatch_refuses() -> None:
