@@ -35,15 +35,22 @@ def leaf(*shape, seed=0, dtype=torch.float32):
 @pytest.mark.parametrize("name", ["bf16", "fp8_block128", "mxfp8"])
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # opcheck's own
 def test_opcheck(open_exchange, order, name):
-    exchange = open_exchange(format=name)
-    rows = exchange.most_rows(order)
-    tokens, weights = leaf(3, 64), torch.rand(3, 2, requires_grad=True)
-    end = (exchange.name, order)
-    # Handles differ in one byte, the number of their routing, by as much as there are calls in between.
+    check_operators(open_exchange(format=name), order)
+
+
+def check_operators(exchange, order, atol=32):
+    """Of the four operators what torch.library.opcheck asks, with tensors where the exchange has its own.
+
+    atol: how far two outputs of a dispatch may be apart. Handles differ in one byte, the number of their routing, by as
+    much as there are calls in between.
+    """
+    device, rows, end = exchange.device, exchange.most_rows(order), (exchange.name, order)
+    tokens = leaf(3, 64).detach().to(device).requires_grad_()
+    weights, ids = torch.rand(3, 2, device=device, requires_grad=True), IDS.to(device)
     for size, codes in [(rows, True), (-1, False)] if order != "padded" else [(rows, True)]:
-        torch.library.opcheck(OPS.dispatch.default, (tokens, IDS, weights, *end, size, torch.float32, codes), rtol=1e-5,
-                              atol=32)
-    values, row_weights, _, row_info, handle, *_ = OPS.dispatch(tokens, IDS, weights, *end, rows, torch.float32, False)
+        torch.library.opcheck(OPS.dispatch.default, (tokens, ids, weights, *end, size, torch.float32, codes), rtol=1e-5,
+                              atol=atol)
+    values, row_weights, _, row_info, handle, *_ = OPS.dispatch(tokens, ids, weights, *end, rows, torch.float32, False)
     values, row_weights = values.detach(), row_weights.detach()
     given = row_weights.clone().requires_grad_() if order != "by_source" else None
     torch.library.opcheck(OPS.combine.default, (values.clone().requires_grad_(), given, handle, *end, 3, torch.float32))

@@ -5,6 +5,7 @@ import threading
 import dense
 import devices
 import pytest
+import test_torch_compile
 import test_torch_layer
 import torch
 from conftest import GPUS
@@ -171,3 +172,38 @@ def test_new_outputs_are_memory_of_the_allocator_of_torch():
                 assert {tensor.device for tensor in exchange.allocate_outputs().values()} == {exchange.device}
 
     GPUS.run(1, body)
+
+
+@pytest.fixture(name="lone")
+def _lone():
+    """open(**options): exchanges of a world of one rank on the first GPU, whose stream is current. Checks call often."""
+    opened, worlds = [], ferry.cuda_worlds(1, devices=[0])
+
+    def open_exchange(**options):
+        shape = dict(experts=4, top_k=2, max_tokens=6, hidden=64, backward="bf16",
+                     row_orders=["by_expert", "padded", "by_source"])
+        opened.append(ferry.torch.Exchange(worlds[0], **{**shape, **options}))
+        return opened[-1]
+
+    with torch.cuda.device(0), torch.cuda.stream(torch.cuda.Stream()):
+        yield open_exchange
+        torch.compiler.reset()  # its guards would keep the exchanges
+        torch.cuda.current_stream().synchronize()
+    for one in (*opened, *worlds):
+        one.close()
+
+
+@pytest.mark.parametrize("order", ["by_expert", "padded", "by_source"])
+@pytest.mark.parametrize("name", ["bf16", "fp8_block128"])
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # opcheck's own
+def test_opcheck_of_the_operators(lone, order, name):
+    """As test_torch_compile has it on CPUs. A kernel leaves bytes of a handle as they were that nobody reads, so any two
+    bytes may be there."""
+    test_torch_compile.check_operators(lone(format=name), order, atol=255)
+
+
+def test_a_compiled_layer(lone):
+    """As test_torch_layer has it on CPUs. Both layers have room for any routing."""
+    exchange = lone(experts=test_torch_layer.EXPERTS, top_k=test_torch_layer.TOP_K, expert_alignment=8)
+    test_torch_layer.check_compiled_layer(exchange, rows=exchange.most_rows(), room=2**-7)
+    exchange.check()
