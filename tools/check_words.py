@@ -79,7 +79,7 @@ REFUSED = [(re.compile(word), say) for word, say in (
 )]
 # Words that are plain English in comments and pages, and refused in identifiers.
 REFUSED_NAMES = [(re.compile(word), say) for word, say in (
-    (r"\b(early|early_\w*|\w*Early\w*)\b", "prefetch, trigger late"),
+    (r"\b(early|early_\w*|\w+_early|\w*Early\w*)\b", "prefetch, trigger at start, trigger late"),
 )]
 REFUSED_IN = ("include", "src", "tool", "python", "tests", "benchmarks", "examples")
 GLOSSARY = "docs/glossary.md"  # it has the words of peers, too

@@ -97,7 +97,7 @@ class Words(unittest.TestCase):
     def test_earlier_private_words_are_refused(self):
         for text in ("constexpr int kNap = 64;", "// a block naps", "struct Seat;", "int id_base;", "f(protocol_shape(s));",
                      "Divider by_more_;", "int of_smaller_ranks;", "bool kIsWide;", "bool rings;", "struct Work {",
-                     "const Resident& resident;", "bool early;", "int early_turns;", "int kSwigluEarlyColumns;"):
+                     "const Resident& resident;", "bool early;", "int early_turns;", "bool is_early;", "int kSwigluEarlyColumns;"):
             self.assertTrue(words("src/cuda/a.h", text), text)
         self.assertTrue(words("include/ferry/detail/cuda/team/a.cuh", "int pieces;"))
         for text in ("// A rank leaves early.", "template <class Work> void f(const Work& work);", "// strings, snapshots"):

@@ -80,7 +80,7 @@ TEST(CudaPolicyRules, ExchangesAtTheSameTimeHaveAMultiprocessorForEachBlock) {
   for (const bool exclusive : {false, true})
     for (const int tokens : {1, 150, 4096}) {
       DeviceLimits limits = limits_of(1, 66);
-      limits.exclusive = exclusive;
+      limits.is_exclusive = exclusive;
       EXPECT_EQ(dispatch_policy(limits, problem_of(tokens)).pdl, exclusive);
       EXPECT_EQ(combine_policy(limits, problem_of(tokens)).pdl, exclusive);
     }

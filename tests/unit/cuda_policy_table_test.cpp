@@ -192,7 +192,7 @@ constexpr const char* kDispatchTable = R"(
 1 x 8192 nvfp4 7168 top-8 | one rank | 264 blocks: 32 route, 122 send x 64, 2272 teams receive x 32, routing blocks too
 1 x 8192 fp8 4096 top-2 | one rank | 264 blocks: 8 route, 132 send x 64, 1984 teams receive x 32
 1 x 8192 fp8 7168 top-4 max 24 | few blocks | 48 blocks in pairs: 8 route, 24 send x 64, 384 teams receive x 32, routing blocks too
-4 x 128 fp8 7168 top-8 send | some tokens | 49 blocks: 5 route (1 counts), 44 send x 128, triggers early
+4 x 128 fp8 7168 top-8 send | some tokens | 49 blocks: 5 route (1 counts), 44 send x 128, triggers at start
 4 x 128 fp8 7168 top-8 receive | receive only | 264 blocks: 0 route, 0 send x 512, 528 teams receive x 256)";
 
 TEST(CudaPolicyTable, DispatchOfH200s) { EXPECT_EQ(dispatch_table(kDispatches), kDispatchTable); }

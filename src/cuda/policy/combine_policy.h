@@ -92,7 +92,7 @@ constexpr CombinePolicy few_tokens_combine(const DeviceLimits& limits, const Pro
                     .in_place = true,
                     .prefetches = prefetches(senders, threads, results_to_send(problem)),
                     .triggers_late = triggers_late(limits, problem)},
-          .pdl = limits.exclusive};
+          .pdl = limits.is_exclusive};
 }
 
 // ---- some_tokens, remote: every block sends, from buffers, and then sums.
@@ -108,7 +108,7 @@ constexpr CombinePolicy some_tokens_combine(const DeviceLimits& limits, const Pr
                     .receive_team_threads = std::max(kMinSumThreads, warpwise_team_threads_for(blocks, tokens)),
                     .prefetches = prefetches(senders, threads, results),
                     .triggers_late = triggers_late(limits, problem)},
-          .pdl = limits.exclusive};
+          .pdl = limits.is_exclusive};
 }
 constexpr CombinePolicy remote_combine(const DeviceLimits& limits, const Problem& problem) {
   return some_tokens_combine(limits, problem);
@@ -172,7 +172,7 @@ constexpr CombinePolicy many_tokens_combine(const DeviceLimits& limits, const Pr
                     .prefetches = !pipelined && prefetches(senders.blocks, senders.threads(), problem.arrivals),
                     .pipelined = pipelined,
                     .triggers_late = triggers_late(limits, problem)},
-          .pdl = limits.exclusive};
+          .pdl = limits.is_exclusive};
 }
 
 // ---- one_rank: there are no links to fill, but rows through shared memory pay where results are more than half of an
@@ -219,7 +219,7 @@ constexpr CombinePolicy copying_combine(const DeviceLimits& limits, const Proble
                     .in_place = true,
                     .pipelined = true,
                     .copies_rows = true},
-          .pdl = limits.exclusive};
+          .pdl = limits.is_exclusive};
 }
 
 constexpr CombinePolicy few_blocks_combine(const DeviceLimits& limits, const Problem& problem) {
@@ -237,7 +237,7 @@ constexpr CombinePolicy few_blocks_combine(const DeviceLimits& limits, const Pro
                                  warpwise_team_threads_for(std::max(1, blocks - senders.blocks), problem.num_tokens)),
                     .in_place = true,
                     .pipelined = true},
-          .pdl = limits.exclusive};
+          .pdl = limits.is_exclusive};
 }
 
 // ---- the choice

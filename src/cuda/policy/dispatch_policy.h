@@ -68,14 +68,14 @@ constexpr DispatchPolicy bulk_dispatch(const DeviceLimits& limits, const Problem
                                    .senders = senders,
                                    .send_team_threads = team_threads_for(senders, problem.num_tokens, teams),
                                    .counts_apart = routing.counts_apart},
-                         .pdl = limits.exclusive,
+                         .pdl = limits.is_exclusive,
                          .blocks_per_cta = logical_blocks_per_cta(limits, problem)});
 }
 
 // ---- receive_only
 constexpr DispatchPolicy receive_only_dispatch(const DeviceLimits& limits, const Problem& problem) {
   return with_receivers(limits, problem,
-                        {.pdl = limits.exclusive, .blocks_per_cta = logical_blocks_per_cta(limits, problem)});
+                        {.pdl = limits.is_exclusive, .blocks_per_cta = logical_blocks_per_cta(limits, problem)});
 }
 
 // ---- few_tokens, some_tokens, remote: bulk copies, until so many blocks send that they crowd the links.
@@ -144,7 +144,7 @@ constexpr DispatchPolicy many_tokens_dispatch(const DeviceLimits& limits, const 
                                    .send_team_threads = kThreads / storing.teams,
                                    .stores = true,
                                    .counts_apart = routing.counts_apart},
-                         .pdl = limits.exclusive});
+                         .pdl = limits.is_exclusive});
 }
 
 // ---- few_blocks: every block has a multiprocessor, so room_to_send gives the senders their share of the time, or one
@@ -209,8 +209,8 @@ constexpr DispatchPolicy policy_of_regime(Regime regime, const DeviceLimits& lim
 constexpr DispatchPolicy dispatch_policy(const DeviceLimits& limits, const Problem& problem) {
   const Regime regime = dispatch_regime(limits, problem);
   DispatchPolicy policy = policy_of_regime(regime, limits, problem);
-  const bool is_early = !problem.receives && policy.pdl && regime != Regime::few_tokens;
-  policy.roles.triggers_early = is_early && regime != Regime::few_blocks && !has_few_blocks(limits);
+  const bool may_trigger = !problem.receives && policy.pdl && regime != Regime::few_tokens;
+  policy.roles.triggers_at_start = may_trigger && regime != Regime::few_blocks && !has_few_blocks(limits);
   return policy;
 }
 

@@ -15,7 +15,7 @@ inline std::ostream& operator<<(std::ostream& out, const DispatchPolicy& p) {
   if (r.receive_teams > 0)
     out << ", " << r.receive_teams << " teams receive x " << r.receive_team_threads
         << (r.routing_blocks_receive ? ", routing blocks too" : "");
-  if (r.triggers_early) out << ", triggers early";
+  if (r.triggers_at_start) out << ", triggers at start";
   return out << (p.pdl ? "" : ", no pdl");
 }
 inline std::ostream& operator<<(std::ostream& out, const CombinePolicy& p) {

@@ -15,8 +15,8 @@ namespace ferry::cuda {
 struct DeviceLimits {
   int multiprocessors = 0;
   int blocks_per_multiprocessor = 0;
-  int max_blocks = 0;     // from the caller's max_blocks, the exchange's `concurrent` and the ranks of the device
-  bool exclusive = true;  // no kernel of another exchange runs at the same time
+  int max_blocks = 0;        // from the caller's max_blocks, the exchange's `concurrent` and the ranks of the device
+  bool is_exclusive = true;  // no kernel of another exchange runs at the same time
   constexpr int blocks() const { return std::min(multiprocessors * blocks_per_multiprocessor, max_blocks); }
 };
 

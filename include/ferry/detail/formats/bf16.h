@@ -24,7 +24,7 @@ class Bf16 {
   FERRY_HD int encode(const G& group, InputRow row, int hidden, float, std::byte* payload, std::byte*) const {
     return codec::with_source(row, [&](const auto& source) {
       if constexpr (G::kWidth == 1)
-        return encode_alone(source, hidden, payload);
+        return encode_by_one(source, hidden, payload);
       else
         return encode_together(group, source, hidden, payload);
     });
@@ -69,7 +69,7 @@ class Bf16 {
   static constexpr bool kIsBf16 = std::is_same_v<Source, codec::RowSource<codec::Bf16Input>>;
 
   template <class Source>
-  FERRY_HD static int encode_alone(const Source& source, int hidden, std::byte* payload) {
+  FERRY_HD static int encode_by_one(const Source& source, int hidden, std::byte* payload) {
     constexpr int kStrip = 32;
     std::uint32_t largest = 0;
     auto* const out = reinterpret_cast<std::uint16_t*>(payload);

@@ -35,7 +35,7 @@ class BlockFormat {
                       std::byte* scales) const {
     return with_source(row, [&](const auto& source) {
       if constexpr (G::kWidth == 1)
-        return encode_alone(source, hidden, input_scale, payload, scales);
+        return encode_by_one(source, hidden, input_scale, payload, scales);
       else
         return encode_together(group, source, hidden, input_scale, payload, scales);
     });
@@ -164,8 +164,8 @@ class BlockFormat {
   }
 
   template <class Source>
-  FERRY_HD static int encode_alone(const Source& source, int hidden, float input_scale, std::byte* payload,
-                                   std::byte* scales) {
+  FERRY_HD static int encode_by_one(const Source& source, int hidden, float input_scale, std::byte* payload,
+                                    std::byte* scales) {
     constexpr int kStrip = Parts<SerialGroup>::kStrip;
     int non_finite = 0;
     int column = 0;

@@ -44,7 +44,7 @@ void LeftRouting::launch_begin(const HandleCheck& check, const CombineOrder::Sta
   params.check = check;
   params.number = start.number;
   params.waits = start.waits;
-  state_.kernels().small.begin_handle(params, state_.kernels_are_alone(), state_.stream());
+  state_.kernels().small.begin_handle(params, state_.kernels_are_exclusive(), state_.stream());
 }
 
 // Routing the handle's ids again gives the same rows, where what masked sources had stays. Weights travel only where
@@ -88,7 +88,7 @@ void LeftRouting::leave(const Ticket& ticket, const RowsOut& out) {
   params.header.has_weights = ticket.has_weights ? 1 : 0;
   params.header.row_room = room_of(out).rows + 1;  // RowRoom::kAll becomes 0
   params.to = out.handle;
-  launch_keep_routing(params, state_.most_small_blocks(), state_.kernels_are_alone(), state_.stream());
+  launch_keep_routing(params, state_.most_small_blocks(), state_.kernels_are_exclusive(), state_.stream());
 }
 
 // Once a dispatch that may overflow has left a handle on this device, handles say how much room their dispatch had: a

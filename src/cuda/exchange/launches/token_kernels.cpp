@@ -162,7 +162,7 @@ void TokenKernels::launch_scales_kernel(const RowsOut& out) const {
   params.payload_bytes = out.row_bytes;
   params.starts = state_.arrived().starts.of_source;
   const DeviceLimits most = state_.format().kernel_plan.scales_limits(state_.max_blocks());
-  launch_scales(params, most.blocks(), most.exclusive, state_.stream());
+  launch_scales(params, most.blocks(), most.is_exclusive, state_.stream());
 }
 
 CombineCode TokenKernels::code_of(const CombineBasis& basis) const {

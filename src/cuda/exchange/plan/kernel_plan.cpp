@@ -102,7 +102,7 @@ int KernelPlan::most_blocks(const LoadedKernel& kernel) const {
 }
 
 DeviceLimits KernelPlan::limits(const LoadedKernel& kernel, int max_blocks) const {
-  DeviceLimits limits{multiprocessors_, kernel.blocks_per_multiprocessor, most_blocks(kernel), is_alone()};
+  DeviceLimits limits{multiprocessors_, kernel.blocks_per_multiprocessor, most_blocks(kernel), is_exclusive()};
   if (max_blocks > 0) limits.max_blocks = std::min(limits.max_blocks, max_blocks);
   return limits;
 }

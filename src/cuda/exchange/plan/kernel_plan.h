@@ -82,7 +82,7 @@ class KernelPlan {
   DeviceLimits scales_limits(int max_blocks) const { return limits(scales_, max_blocks); }
 
   // No kernel of another exchange runs at the same time: a kernel may be launched by PDL (I21).
-  bool is_alone() const { return exchanges_ == 1; }
+  bool is_exclusive() const { return exchanges_ == 1; }
   // The most blocks of a kernel that waits for no rank.
   int most_small_blocks(int max_blocks) const;
 

@@ -66,7 +66,7 @@ class ExchangeState {
   int max_blocks() const { return max_blocks_; }
   std::uint32_t dispatch_call() const { return dispatch_call_; }
   int most_small_blocks() const { return format().kernel_plan.most_small_blocks(max_blocks_); }
-  bool kernels_are_alone() const { return format().kernel_plan.is_alone(); }
+  bool kernels_are_exclusive() const { return format().kernel_plan.is_exclusive(); }
 
   // The parameter of a kernel that reaches other ranks or waits for them, in the round that has the mask. A captured
   // graph keeps its values of the capture.

@@ -49,7 +49,7 @@ class Waiter {
   __device__ bool wait_at_least(const G& g, std::size_t word, Epoch target, const WaitSite& site) const {
     if (word == arrived_) return true;
     const SyncedTeam& unit = unit_of(g);
-    return unit.all(unit.thread() != 0 || wait_alone(word, target, site));
+    return unit.all(unit.thread() != 0 || wait_by_one(word, target, site));
   }
   // Threads share the words: one each, or several if there are more words than threads.
   template <class G, class WordOf, class SiteOf>
@@ -58,7 +58,7 @@ class Waiter {
     const SyncedTeam& unit = unit_of(g);
     bool ok = true;
     for (int i = unit.thread(); i < count && ok; i += unit.size())
-      ok = (skipped != nullptr && skipped[i] != 0) || wait_alone(word(i), target, site(i));
+      ok = (skipped != nullptr && skipped[i] != 0) || wait_by_one(word(i), target, site(i));
     return unit.all(ok);
   }
   template <class G, class WordOf>
@@ -89,7 +89,7 @@ class Waiter {
     const auto is_there = [&] { return is_list_of(load_acquire(first), routing); };
     const auto seen = [&] { return Epoch{high_of(load_relaxed(first))}; };
     const WaitSite site{Operation::dispatch, Phase::routing, source, -1};
-    if (!is_there() && !wait_noting(true, links_, is_there, seen, routing, site)) return {};
+    if (!is_there() && !wait_and_record(true, links_, is_there, seen, routing, site)) return {};
     const std::uint64_t word = load_relaxed(first);
     Reach(links_).see_puts_of(source, at, word);
     return {true, low_of(word)};
@@ -97,7 +97,7 @@ class Waiter {
   // I19: for counts that other blocks of this rank store with their epoch.
   template <class There, class Seen>
   __device__ bool wait_for_counts(const There& there, const Seen& seen, Epoch epoch) const {
-    return wait_noting(threadIdx.x % 32 == 0, links_, there, seen, epoch, own_site());
+    return wait_and_record(threadIdx.x % 32 == 0, links_, there, seen, epoch, own_site());
   }
   // For a counter that other blocks of this rank raise.
   __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target) const {
@@ -143,7 +143,7 @@ class Waiter {
   __device__ WaitSite own_site() const { return {Operation::dispatch, Phase::routing, links_.rank, -1}; }
 
   // For one thread. site.peer sets the word.
-  __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site) const {
+  __device__ bool wait_by_one(std::size_t word, Epoch target, const WaitSite& site) const {
     const bool ok = wait(links_, signal_at(word), target, site);
     if (ok) Reach(links_).see_puts_of(site.peer, word, target);
     return ok;
@@ -162,8 +162,8 @@ class Waiter {
                                                              const SystemWord<std::uint32_t>& watched, Epoch epoch,
                                                              const SignalWord& routed, WaitSite site, bool notes_time);
   template <class There, class Seen>
-  __device__ static bool wait_noting(bool notes_time, const PeerLinks& links, const There& there, const Seen& seen,
-                                     Epoch epoch, const WaitSite& site);
+  __device__ static bool wait_and_record(bool notes_time, const PeerLinks& links, const There& there, const Seen& seen,
+                                         Epoch epoch, const WaitSite& site);
   __device__ static void note_time(const PeerLinks& links, const WaitSite& site, const DevicePacer& pacer) {
     const std::uint64_t passed = pacer.waited_ns();
     if (passed != 0) fetch_add_relaxed(links.waited_ns[site.peer], passed);
@@ -209,7 +209,7 @@ __device__ bool Waiter<Reach>::await_entries(const G& g, const Plan& plan, Epoch
   const bool message = __shfl_sync(kAllLanes, there, 1) && is_direct;
   arrived_ = message ? arrived : kNoWord;
   if (lane == 0 && (!there || waits))
-    there = wait_alone(routed, routing, {Operation::dispatch, Phase::routing, source, token});
+    there = wait_by_one(routed, routing, {Operation::dispatch, Phase::routing, source, token});
   if (Reach::kHasRemoteRanks && lane == source) waited_parts_ |= 1u << part;
   return unit_of(g).all(lane != 0 || there);
 }
@@ -238,7 +238,7 @@ __device__ TaggedValue Waiter<Reach>::wait_for_tag_in(const PeerLinks& links, co
                                                       Epoch epoch, const SignalWord& routed, WaitSite site,
                                                       bool notes_time) {
   std::uint32_t word = 0;
-  const bool arrived = wait_noting(
+  const bool arrived = wait_and_record(
       notes_time, links, [&] { return links.tag.is_of(word = load_relaxed(watched), epoch); },
       [&] { return load_relaxed(routed); }, epoch, site);
   return arrived ? TaggedValue{true, links.tag.value(word)} : TaggedValue{};
@@ -247,8 +247,8 @@ __device__ TaggedValue Waiter<Reach>::wait_for_tag_in(const PeerLinks& links, co
 // Waits until there(). If the wait fails, the record names seen() as the newest round.
 template <RankReach Reach>
 template <class There, class Seen>
-__device__ bool Waiter<Reach>::wait_noting(bool notes_time, const PeerLinks& links, const There& there,
-                                           const Seen& seen, Epoch epoch, const WaitSite& site) {
+__device__ bool Waiter<Reach>::wait_and_record(bool notes_time, const PeerLinks& links, const There& there,
+                                               const Seen& seen, Epoch epoch, const WaitSite& site) {
   DevicePacer pacer(links);
   const Waited waited = wait_until(
       there, [&] { return has_abort(links, site, epoch); }, pacer);

@@ -50,7 +50,7 @@ struct DispatchBlock {
   // All threads. False: an earlier call failed, or the kernel only receives, and not of the newest dispatch.
   __device__ bool begin() {
     const RoundStart round = broadcast_round(all, seen, shared.round);
-    if (p.roles.triggers_early) ptx::let_next_kernel_launch();
+    if (p.roles.triggers_at_start) ptx::let_next_kernel_launch();
     if (p.sends && all.thread() == 0) arrive(*p.links.state);
     epoch = round.epoch;
     return !round.broken;

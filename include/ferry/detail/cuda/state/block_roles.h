@@ -25,7 +25,7 @@ struct DispatchRoles {
   int receive_teams = 0;  // which share the arrivals
   bool stores = false;    // all threads of a team store the message; otherwise it leaves by bulk copies
   bool counts_apart = false;
-  bool triggers_early = false;  // sends only: the next kernel may be launched as soon as every block has begun
+  bool triggers_at_start = false;  // sends only: the next kernel may be launched as soon as every block has begun
   FERRY_HD constexpr int table_blocks() const { return routing_blocks - (counts_apart ? 1 : 0); }
   friend constexpr bool operator==(const DispatchRoles&, const DispatchRoles&) = default;
 };
