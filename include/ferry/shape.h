@@ -30,14 +30,14 @@ FERRY_HD constexpr int num_local_experts(const Shape& s, int rank) {
   return s.experts / s.ranks + (rank < s.experts % s.ranks ? 1 : 0);
 }
 FERRY_HD constexpr int first_expert(const Shape& s, int rank) {
-  const int more = s.experts % s.ranks;
-  return rank * (s.experts / s.ranks) + (rank < more ? rank : more);
+  const int larger_ranks = s.experts % s.ranks;
+  return rank * (s.experts / s.ranks) + (rank < larger_ranks ? rank : larger_ranks);
 }
 FERRY_HD constexpr int owner_of(const Shape& s, int expert) {
   const int base = s.experts / s.ranks;
-  const int more = s.experts % s.ranks;
-  const int in_larger = more * (base + 1);
-  return expert < in_larger ? expert / (base + 1) : more + (expert - in_larger) / base;
+  const int larger_ranks = s.experts % s.ranks;
+  const int in_larger = larger_ranks * (base + 1);
+  return expert < in_larger ? expert / (base + 1) : larger_ranks + (expert - in_larger) / base;
 }
 FERRY_HD constexpr int max_local_experts(const Shape& s) { return (s.experts + s.ranks - 1) / s.ranks; }
 

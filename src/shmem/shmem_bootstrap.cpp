@@ -34,8 +34,9 @@ std::size_t ShmemBootstrap::Map::chunk(Epoch number, int source) const {
   return begin + ((number & 1) * ranks + static_cast<std::size_t>(source)) * chunk_bytes;
 }
 
-ShmemBootstrap::ShmemBootstrap(std::unique_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, const Map& map)
-    : block_(std::move(block)),
+ShmemBootstrap::ShmemBootstrap(std::unique_ptr<SymmetricMemory> memory, std::shared_ptr<ShmemLosses> losses,
+                               const Map& map)
+    : memory_(std::move(memory)),
       losses_(std::move(losses)),
       map_(map),
       chunks_sent_(map.ranks),
@@ -46,22 +47,22 @@ ShmemBootstrap::ShmemBootstrap(std::unique_ptr<ShmemBlock> block, std::shared_pt
 
 void ShmemBootstrap::renew_sent() {
   sent_ = std::make_shared<Sent>(map_.ranks);
-  block_->process().keep(sent_);
+  memory_->process().keep(sent_);
 }
 
 void ShmemBootstrap::put(int peer, std::size_t offset, const std::byte* source, std::size_t bytes) const {
   if (bytes == 0) return;
-  if (std::byte* to = block_->pointer(peer, offset))
+  if (std::byte* to = memory_->pointer(peer, offset))
     std::memcpy(to, source, bytes);
   else
-    block_->put(peer, offset, source, bytes);
+    memory_->put(peer, offset, source, bytes);
 }
 
 void ShmemBootstrap::signal_after_puts(int peer, std::size_t at, SignalWord& source, Epoch value) const {
-  if (std::byte* to = block_->pointer(peer, at)) return store_release(*reinterpret_cast<SignalWord*>(to), value);
+  if (std::byte* to = memory_->pointer(peer, at)) return store_release(*reinterpret_cast<SignalWord*>(to), value);
   store_release(source, value);
   shmem::fence();
-  block_->signal_from(peer, at, source);
+  memory_->signal_from(peer, at, source);
 }
 
 // Pieces are double-buffered by step. A rank sends step t + 2 only after it has step t + 1 of all ranks, and each rank
@@ -82,7 +83,7 @@ void ShmemBootstrap::all_gather(std::span<const std::byte> mine, std::span<std::
     await_pieces(step);
     for (int peer = 0; peer < ranks(); ++peer) {
       if (is_masked(mask, peer) || bytes == 0) continue;
-      const std::byte* from = peer == rank() ? mine.data() + begin : block_->local(map_.piece(step.number, peer));
+      const std::byte* from = peer == rank() ? mine.data() + begin : memory_->local(map_.piece(step.number, peer));
       std::memcpy(all.data() + static_cast<std::size_t>(peer) * mine.size() + begin, from, bytes);
     }
     if (const int missing = find_given_up(step); missing >= 0) give_up(step, missing, true);
@@ -122,11 +123,11 @@ void ShmemBootstrap::await_pieces(const Step& step) {
 
 // The text is there before the word. A word says whom its rank missed, itself included.
 void ShmemBootstrap::tell_aborted(const AbortNotice& notice) const {
-  std::byte* text = block_->local(map_.abort_text(rank()));
+  std::byte* text = memory_->local(map_.abort_text(rank()));
   const std::size_t bytes = std::min(notice.reason.size(), kMostReason);
   std::memcpy(text, notice.reason.data(), bytes);
   text[bytes] = std::byte{0};
-  auto& own = *reinterpret_cast<SignalWord*>(block_->local(map_.aborted(rank())));
+  auto& own = *reinterpret_cast<SignalWord*>(memory_->local(map_.aborted(rank())));
   const auto value = static_cast<Epoch>(notice.missing + 1);
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer == rank()) continue;
@@ -138,7 +139,7 @@ void ShmemBootstrap::tell_aborted(const AbortNotice& notice) const {
 
 std::string ShmemBootstrap::abort_reason(int rank) const {
   if (load_acquire(word(map_.aborted(rank))) == 0) return {};
-  const auto* text = reinterpret_cast<const char*>(block_->local(map_.abort_text(rank)));
+  const auto* text = reinterpret_cast<const char*>(memory_->local(map_.abort_text(rank)));
   return {text, strnlen(text, Map::kTextBytes)};
 }
 
@@ -252,8 +253,8 @@ void ShmemBootstrap::send(std::span<const std::byte> data, int to, std::chrono::
     const std::span<const std::byte> chunk = data.subspan(begin, std::min(map_.chunk_bytes, data.size() - begin));
     if (++number > 2) await_step(map_.chunk_taken(to), number - 2, to, "take what was sent to it", deadline);
     const std::byte* from = chunk.data();
-    if (!block_->is_direct(to)) {
-      std::byte* sent = block_->local(map_.sent_chunk(number));
+    if (!memory_->is_direct(to)) {
+      std::byte* sent = memory_->local(map_.sent_chunk(number));
       std::memcpy(sent, chunk.data(), chunk.size());
       from = sent;
     }
@@ -269,7 +270,7 @@ void ShmemBootstrap::receive(std::span<std::byte> data, int from, std::chrono::m
   for (std::size_t begin = 0; begin < data.size(); begin += map_.chunk_bytes) {
     const std::size_t bytes = std::min(map_.chunk_bytes, data.size() - begin);
     await_step(map_.chunk_here(from), ++number, from, "send", deadline);
-    std::memcpy(data.data() + begin, block_->local(map_.chunk(number, from)), bytes);
+    std::memcpy(data.data() + begin, memory_->local(map_.chunk(number, from)), bytes);
     signal_after_puts(from, map_.chunk_taken(rank()), sent_->chunk_taken[static_cast<std::size_t>(from)], number);
   }
 }

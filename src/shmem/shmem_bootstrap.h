@@ -9,8 +9,8 @@
 
 #include "base/abort_notice.h"
 #include "ferry/world.h"
-#include "shmem/shmem_block.h"
 #include "shmem/shmem_losses.h"
+#include "shmem/symmetric_memory.h"
 
 namespace ferry::cpu {
 
@@ -45,8 +45,8 @@ class ShmemBootstrap {
     }
   };
 
-  // `block` is connected, and its words are zero.
-  ShmemBootstrap(std::unique_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, const Map& map);
+  // `memory` is connected, and its words are zero.
+  ShmemBootstrap(std::unique_ptr<SymmetricMemory> memory, std::shared_ptr<ShmemLosses> losses, const Map& map);
 
   const std::shared_ptr<ShmemLosses>& losses() const { return losses_; }
 
@@ -78,10 +78,10 @@ class ShmemBootstrap {
     std::vector<SignalWord> chunk_taken;  // [ranks]: values only grow, so a newer one does no harm
   };
 
-  int rank() const { return block_->rank(); }
-  int ranks() const { return block_->ranks(); }
+  int rank() const { return memory_->rank(); }
+  int ranks() const { return memory_->ranks(); }
   const SignalWord& word(std::size_t offset) const {
-    return *reinterpret_cast<const SignalWord*>(block_->local(offset));
+    return *reinterpret_cast<const SignalWord*>(memory_->local(offset));
   }
   void put(int peer, std::size_t offset, const std::byte* source, std::size_t bytes) const;
   void signal_after_puts(int peer, std::size_t at, SignalWord& source, Epoch value) const;
@@ -101,7 +101,7 @@ class ShmemBootstrap {
   void await_step(std::size_t offset, Epoch number, int peer, const char* what, std::chrono::milliseconds deadline);
   void require_whole(int peer) const;
 
-  std::unique_ptr<ShmemBlock> block_;
+  std::unique_ptr<SymmetricMemory> memory_;
   std::shared_ptr<ShmemLosses> losses_;
   Map map_;
   RankMask last_mask_;

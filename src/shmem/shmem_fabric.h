@@ -9,27 +9,27 @@
 #include "cpu/fabric/host_waits.h"
 #include "ferry/detail/protocol/contracts/fabric.h"
 #include "shmem/process/shmem_waits.h"
-#include "shmem/shmem_block.h"
 #include "shmem/shmem_losses.h"
 #include "shmem/shmem_runs.h"
+#include "shmem/symmetric_memory.h"
 
 namespace ferry::cpu {
 
 class ShmemFabric : public SerialFabricDefaults {
  public:
-  ShmemFabric(std::shared_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, std::size_t abort_words,
+  ShmemFabric(std::shared_ptr<SymmetricMemory> memory, std::shared_ptr<ShmemLosses> losses, std::size_t abort_words,
               const std::uint8_t* masked)
-      : block_(std::move(block)),
+      : memory_(std::move(memory)),
         losses_(std::move(losses)),
         masked_(masked),
-        runs_(*block_),
-        waits_(block_->rank(), block_->ranks(), reinterpret_cast<const SignalWord*>(block_->local(abort_words)),
+        runs_(*memory_),
+        waits_(memory_->rank(), memory_->ranks(), reinterpret_cast<const SignalWord*>(memory_->local(abort_words)),
                masked) {}
 
-  int rank() const { return block_->rank(); }
-  int size() const { return block_->ranks(); }
-  std::byte* local(std::size_t offset) const { return block_->local(offset); }
-  std::byte* peer_pointer(int peer, std::size_t offset) const { return block_->pointer(peer, offset); }
+  int rank() const { return memory_->rank(); }
+  int size() const { return memory_->ranks(); }
+  std::byte* local(std::size_t offset) const { return memory_->local(offset); }
+  std::byte* peer_pointer(int peer, std::size_t offset) const { return memory_->pointer(peer, offset); }
 
   // C1: to a rank without a pointer the source must be symmetric memory that stays as it is (I15).
   void put(const HostGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
@@ -38,33 +38,33 @@ class ShmemFabric : public SerialFabricDefaults {
       return;
     }
     finish_stores(g);  // the network may read it from another core
-    if (bytes != 0) block_->put(peer, offset, source, bytes);
+    if (bytes != 0) memory_->put(peer, offset, source, bytes);
   }
 
   void put_then_signal(const HostGroup& g, int peer, const SignalledPut& p) {
-    if (!block_->is_direct(peer)) return keep_for_run(g, peer, p);
+    if (!memory_->is_direct(peer)) return keep_for_run(g, peer, p);
     put(g, peer, p.offset, p.source, p.bytes);
     signal(g, peer, p.word, p.value);
   }
 
   // I5, I7: stores are ordered by the release, puts by the fence.
   void signal_after_puts(const HostGroup& g, int peer, std::size_t word, Epoch value) {
-    if (!block_->is_direct(peer)) shmem::fence();
+    if (!memory_->is_direct(peer)) shmem::fence();
     signal(g, peer, word, value);
   }
   // C4. Only abort words come this way. This thread may signal the same word once more; the fence keeps the order (C7).
   void signal_without_order(const HostGroup& g, int peer, std::size_t word, Epoch value) {
     if ((value & kLeft) == 0) losses_->tell(peer, value);  // a rank that left an exchange is still there
-    if (block_->is_direct(peer)) return signal(g, peer, word, value);
+    if (memory_->is_direct(peer)) return signal(g, peer, word, value);
     shmem::fence();
-    block_->signal_rare(peer, word, value);
+    memory_->signal_rare(peer, word, value);
   }
 
   // Ranks that share memory come last: theirs is the faster way.
   void put_then_signal_each(const HostGroup& g, const Destinations& to, const SignalledPut& p) {
     for (const bool direct : {false, true})
       for (int i = 0; i < to.count; ++i)
-        if (block_->is_direct(to.rank[i]) == direct) put_then_signal(g, to.rank[i], p);
+        if (memory_->is_direct(to.rank[i]) == direct) put_then_signal(g, to.rank[i], p);
   }
 
   void signal_each_after_puts(const HostGroup& g, int ranks, std::size_t word, Epoch value,
@@ -116,11 +116,11 @@ class ShmemFabric : public SerialFabricDefaults {
       finish_stores(g);
       store_release(*reinterpret_cast<SignalWord*>(to), value);
     } else {
-      block_->signal(peer, word, value);
+      memory_->signal(peer, word, value);
     }
   }
 
-  std::shared_ptr<ShmemBlock> block_;
+  std::shared_ptr<SymmetricMemory> memory_;
   std::shared_ptr<ShmemLosses> losses_;
   const std::uint8_t* masked_;
   ShmemRuns runs_;

@@ -9,7 +9,7 @@
 #include "ferry/detail/layout/abort_word.h"
 #include "ferry/world.h"
 #include "shmem/process/shmem_waits.h"
-#include "shmem/shmem_block.h"
+#include "shmem/symmetric_memory.h"
 
 namespace ferry::cpu {
 
@@ -17,18 +17,18 @@ class ShmemLosses {
  public:
   static std::size_t bytes(int processes) { return static_cast<std::size_t>(processes) * sizeof(SignalWord); }
 
-  // `block` is connected to all processes, and its words are zero.
-  explicit ShmemLosses(std::unique_ptr<ShmemBlock> block)
-      : block_(std::move(block)), left_behind_(static_cast<std::size_t>(block_->ranks())) {}
+  // `memory` is connected to all processes, and its words are zero.
+  explicit ShmemLosses(std::unique_ptr<SymmetricMemory> memory)
+      : memory_(std::move(memory)), left_behind_(static_cast<std::size_t>(memory_->ranks())) {}
 
   // A second word to the same process must differ from the first, so a running number stands in place of the epoch.
   void tell(int process, Epoch abort_word) {
     const Epoch word = (fetch_add_relaxed(told_, Epoch{1}) + 1) << 16 | (abort_word & 0xffff);
-    const std::size_t offset = at(block_->rank());
-    if (std::byte* to = block_->pointer(process, offset))
+    const std::size_t offset = at(memory_->rank());
+    if (std::byte* to = memory_->pointer(process, offset))
       return store_release(*reinterpret_cast<SignalWord*>(to), word);
     shmem::fence();
-    block_->signal_rare(process, offset, word);
+    memory_->signal_rare(process, offset, word);
   }
 
   // `process` has gone on. Its words so far are about a failure that the job has left behind.
@@ -41,7 +41,7 @@ class ShmemLosses {
   template <class MayBeMissing>
   int find_culprit(int missing, std::chrono::milliseconds deadline, const MayBeMissing& may_be_missing) const {
     ShmemPacer moment(moment_for_words(deadline));
-    return follow_abort_words(missing, block_->rank(), missing, block_->ranks(), [&](int suspect) {
+    return follow_abort_words(missing, memory_->rank(), missing, memory_->ranks(), [&](int suspect) {
       const SignalWord& word = word_of(suspect);
       const auto counts = [&] {
         const Epoch value = load_acquire(word);
@@ -57,10 +57,10 @@ class ShmemLosses {
   static std::size_t at(int process) { return static_cast<std::size_t>(process) * sizeof(SignalWord); }
 
   const SignalWord& word_of(int process) const {
-    return *reinterpret_cast<const SignalWord*>(block_->local(at(process)));
+    return *reinterpret_cast<const SignalWord*>(memory_->local(at(process)));
   }
 
-  std::unique_ptr<ShmemBlock> block_;
+  std::unique_ptr<SymmetricMemory> memory_;
   std::vector<DeviceWord<Epoch>> left_behind_;  // [processes]: the last word that no longer counts
   DeviceWord<Epoch> told_;
 };

@@ -4,12 +4,12 @@
 #include <memory>
 
 #include "ferry/world.h"
-#include "shmem/shmem_block.h"
+#include "shmem/symmetric_memory.h"
 
 namespace ferry::cpu {
 
 // Collective. `world` is one of ShmemJob's. The first `zeroed` bytes are zero. Throws what making an exchange does.
-std::unique_ptr<ShmemBlock> share_memory(World& world, std::size_t bytes, std::size_t zeroed,
-                                         std::chrono::milliseconds deadline);
+std::unique_ptr<SymmetricMemory> share_memory(World& world, std::size_t bytes, std::size_t zeroed,
+                                              std::chrono::milliseconds deadline);
 
 }  // namespace ferry::cpu

@@ -7,13 +7,14 @@
 #include <mutex>
 #include <vector>
 
-#include "shmem/shmem_block.h"
+#include "shmem/symmetric_memory.h"
 
 namespace ferry::cpu {
 
 class ShmemRuns {
  public:
-  explicit ShmemRuns(const ShmemBlock& block) : block_(block), runs_(static_cast<std::size_t>(block.ranks())) {}
+  explicit ShmemRuns(const SymmetricMemory& memory)
+      : memory_(memory), runs_(static_cast<std::size_t>(memory.ranks())) {}
 
   // put_then_signal to `peer` (C3), at once or with later ones; flush() sends at the latest.
   void add(int peer, std::size_t offset, const std::byte* source, std::size_t bytes, std::size_t word, Epoch value) {
@@ -24,7 +25,7 @@ class ShmemRuns {
       run = {offset, source, 0, word, value, 0};
     }
     run.bytes += bytes;
-    if (++run.count == ShmemBlock::kMostTogether) send(peer, run);
+    if (++run.count == SymmetricMemory::kMostTogether) send(peer, run);
   }
 
   void flush() {
@@ -50,13 +51,13 @@ class ShmemRuns {
   // I5: the fence stands between the messages and their signals.
   void send(int peer, Run& run) {
     if (run.count == 0) return;
-    if (run.bytes != 0) block_.put(peer, run.offset, run.source, run.bytes);
+    if (run.bytes != 0) memory_.put(peer, run.offset, run.source, run.bytes);
     shmem::fence();
-    block_.signal_together(peer, run.word, run.value, run.count);
+    memory_.signal_together(peer, run.word, run.value, run.count);
     run.count = 0;
   }
 
-  const ShmemBlock& block_;
+  const SymmetricMemory& memory_;
   std::mutex guard_;
   std::vector<Run> runs_;
 };

@@ -28,18 +28,19 @@ struct PieceOffset {
 // Collective over the ranks that `gather` gathers from. Each rank that takes part allocates and prepares its piece, and
 // learns the offsets of the others. If one rank has no memory left, all ranks throw.
 template <class Prepare, class Gather>
-std::unique_ptr<ShmemBlock> share_block(const std::shared_ptr<ShmemProcess>& process, const NodeMap& nodes,
-                                        std::size_t bytes, std::chrono::milliseconds deadline, const Prepare& prepare,
-                                        const Gather& gather) {
-  std::unique_ptr<ShmemBlock> block;
+std::unique_ptr<SymmetricMemory> share_symmetric_memory(const std::shared_ptr<ShmemProcess>& process,
+                                                        const NodeMap& nodes, std::size_t bytes,
+                                                        std::chrono::milliseconds deadline, const Prepare& prepare,
+                                                        const Gather& gather) {
+  std::unique_ptr<SymmetricMemory> memory;
   std::exception_ptr failed;
   PieceOffset mine;
   if (process->rank() < nodes.ranks) {
     mine.state = PieceOffset::has_none;
     try {
-      block = std::make_unique<ShmemBlock>(process, nodes, bytes, deadline);
-      prepare(*block);
-      mine = {PieceOffset::has_one, block->offset()};
+      memory = std::make_unique<SymmetricMemory>(process, nodes, bytes, deadline);
+      prepare(*memory);
+      mine = {PieceOffset::has_one, memory->offset()};
     } catch (const Error&) {
       failed = std::current_exception();
     }
@@ -49,19 +50,19 @@ std::unique_ptr<ShmemBlock> share_block(const std::shared_ptr<ShmemProcess>& pro
   int without = -1;
   for (const PieceOffset& each : all) {
     if (each.state == PieceOffset::has_none) without = static_cast<int>(offsets.size());
-    offsets.push_back(each.state == PieceOffset::has_one ? each.offset : ShmemBlock::kNoOffset);
+    offsets.push_back(each.state == PieceOffset::has_one ? each.offset : SymmetricMemory::kNoOffset);
   }
-  if (block) block->connect(offsets);
+  if (memory) memory->connect(offsets);
   if (failed) std::rethrow_exception(failed);
   if (without >= 0)
     throw Error(ErrorKind::system,
                 fmt::format("rank {}: rank {} has no {} bytes of symmetric memory left; start the processes with a "
                             "larger SHMEM_SYMMETRIC_HEAP_SIZE",
                             process->rank(), without, bytes));
-  return block;
+  return memory;
 }
 
-// A `gather` for share_block over a bootstrap or a world: the offsets of all, by rank.
+// A `gather` for share_symmetric_memory over a bootstrap or a world: the offsets of all, by rank.
 template <class Bootstrap>
 auto gather_offsets(Bootstrap& bootstrap, int ranks, const RankMask& mask, std::chrono::milliseconds deadline) {
   return [&bootstrap, ranks, &mask, deadline](const PieceOffset& mine) {
@@ -115,8 +116,8 @@ class ShmemWorld final : public ProcessWorld {
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
                                             const HeapMap& map) override {
     if (options.skip_a2a) return make_lone_steps(rank(), shape, options, map);
-    const auto memory = std::make_shared<MemoryOf<Block>>(
-        share(map.total(), options.mask, set_up_deadline(options), [&](ShmemBlock& mine) { clear(mine, map); }));
+    const auto memory = std::make_shared<MemoryOf<Memory>>(
+        share(map.total(), options.mask, set_up_deadline(options), [&](SymmetricMemory& mine) { clear(mine, map); }));
     return make_steps_in(memory, shape, options, map);
   }
   // What a rank sent has landed when it has come to an all_gather: the bootstrap's signals follow a fence, and go to
@@ -127,20 +128,22 @@ class ShmemWorld final : public ProcessWorld {
     return make_cpu_steps<ShmemFabric>(
         rank(), shape, options, map,
         [&](int, std::size_t abort_words, const std::uint8_t* masked) {
-          return std::make_unique<ShmemFabric>(MemoryOf<Block>::of(*memory), bootstrap_->losses(), abort_words, masked);
+          return std::make_unique<ShmemFabric>(MemoryOf<Memory>::of(*memory), bootstrap_->losses(), abort_words,
+                                               masked);
         },
         memory);
   }
 
   // Collective over the ranks that the mask does not name.
   template <class Prepare>
-  std::unique_ptr<ShmemBlock> share(std::size_t bytes, const RankMask& mask, std::chrono::milliseconds deadline,
-                                    const Prepare& prepare) {
-    return share_block(process_, nodes_, bytes, deadline, prepare, gather_offsets(*bootstrap_, size(), mask, deadline));
+  std::unique_ptr<SymmetricMemory> share(std::size_t bytes, const RankMask& mask, std::chrono::milliseconds deadline,
+                                         const Prepare& prepare) {
+    return share_symmetric_memory(process_, nodes_, bytes, deadline, prepare,
+                                  gather_offsets(*bootstrap_, size(), mask, deadline));
   }
 
  private:
-  using Block = std::shared_ptr<ShmemBlock>;
+  using Memory = std::shared_ptr<SymmetricMemory>;
   void require_other_rank(const char* call, int other) const {
     if (other >= 0 && other < size() && other != rank()) return;
     throw Error(ErrorKind::invalid_argument,
@@ -150,11 +153,11 @@ class ShmemWorld final : public ProcessWorld {
 
   // I13: words are zero before another rank knows where they are. Slots and send buffers are the largest part by far;
   // they are written before they are read, so they need no zeros.
-  static void clear(ShmemBlock& block, const HeapMap& map) {
+  static void clear(SymmetricMemory& memory, const HeapMap& map) {
     for (int index = 0; index < HeapMap::kRegions; ++index) {
       const auto region = static_cast<HeapMap::Region>(index);
       if (is_slots(region)) continue;
-      std::memset(block.local(map.begin(region)), 0, map.region_bytes(region));
+      std::memset(memory.local(map.begin(region)), 0, map.region_bytes(region));
     }
   }
 
@@ -165,10 +168,10 @@ class ShmemWorld final : public ProcessWorld {
 
 }  // namespace
 
-std::unique_ptr<ShmemBlock> share_memory(World& world, std::size_t bytes, std::size_t zeroed,
-                                         std::chrono::milliseconds deadline) {
+std::unique_ptr<SymmetricMemory> share_memory(World& world, std::size_t bytes, std::size_t zeroed,
+                                              std::chrono::milliseconds deadline) {
   return dynamic_cast<ShmemWorld&>(world).share(bytes, {}, deadline,
-                                                [&](ShmemBlock& mine) { std::memset(mine.local(0), 0, zeroed); });
+                                                [&](SymmetricMemory& mine) { std::memset(mine.local(0), 0, zeroed); });
 }
 
 // The bootstrap of all processes and their losses. Its memory is the first of every process's heap, so all processes
@@ -176,9 +179,9 @@ std::unique_ptr<ShmemBlock> share_memory(World& world, std::size_t bytes, std::s
 std::unique_ptr<ShmemBootstrap> make_job_bootstrap(const std::shared_ptr<ShmemProcess>& process,
                                                    std::chrono::milliseconds deadline) {
   const auto share_first = [&](std::size_t bytes) {
-    auto block = std::make_unique<ShmemBlock>(process, NodeMap{process->size(), 1}, bytes, deadline);
-    block->connect(std::vector<std::uint64_t>(static_cast<std::size_t>(process->size()), block->offset()));
-    return block;
+    auto memory = std::make_unique<SymmetricMemory>(process, NodeMap{process->size(), 1}, bytes, deadline);
+    memory->connect(std::vector<std::uint64_t>(static_cast<std::size_t>(process->size()), memory->offset()));
+    return memory;
   };
   auto losses = std::make_shared<ShmemLosses>(share_first(ShmemLosses::bytes(process->size())));
   const ShmemBootstrap::Map map(process->size());
@@ -190,13 +193,13 @@ std::unique_ptr<ProcessWorld> make_shmem_world(const std::shared_ptr<ShmemProces
                                                const NodeMap& nodes, std::chrono::milliseconds deadline) {
   const ShmemBootstrap::Map map(nodes.ranks);
   const RankMask all;
-  auto block = share_block(
+  auto memory = share_symmetric_memory(
       process, nodes, map.total(), deadline,
-      [&](ShmemBlock& mine) { std::memset(mine.local(0), 0, map.words_bytes()); },
+      [&](SymmetricMemory& mine) { std::memset(mine.local(0), 0, map.words_bytes()); },
       gather_offsets(of_all, process->size(), all, deadline));
-  if (!block) return nullptr;
+  if (!memory) return nullptr;
   auto world = std::make_unique<ShmemWorld>(process, nodes,
-                                            std::make_unique<ShmemBootstrap>(std::move(block), of_all.losses(), map));
+                                            std::make_unique<ShmemBootstrap>(std::move(memory), of_all.losses(), map));
   log_reach(*world, fmt::format("world of {} processes over OpenSHMEM, {} nodes", nodes.ranks, nodes.nodes));
   return world;
 }

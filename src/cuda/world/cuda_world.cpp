@@ -10,8 +10,8 @@
 
 #include "base/debug_log.h"
 #include "cuda/world/gpu_world.h"
+#include "cuda/world/mapped_memory.h"
 #include "cuda/world/peer_reach.h"
-#include "cuda/world/shared_memory.h"
 #include "exchange/sizes/heap_directory.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 

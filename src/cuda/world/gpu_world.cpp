@@ -8,7 +8,7 @@
 
 #include "cuda/exchange/host_memory/staged_steps.h"
 #include "cuda/exchange/plan/shape_limits.h"
-#include "cuda/world/shared_memory.h"
+#include "cuda/world/mapped_memory.h"
 #include "exchange/agreement/together.h"
 #include "exchange/sizes/sizes.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
@@ -46,7 +46,7 @@ bool is_same_gpu(const DeviceClaim& one, const DeviceClaim& other) {
 // One rank's own memory. Where others of the process reach it, they do so at the same addresses.
 class OwnMemory final : public HeapMemory {
  public:
-  OwnMemory(std::shared_ptr<SharedMemory> mine, std::vector<int> devices, World& world)
+  OwnMemory(std::shared_ptr<MappedMemory> mine, std::vector<int> devices, World& world)
       : mine_(std::move(mine)), devices_(std::move(devices)), world_(world) {}
   void give_back(const RankMask&) override { mine_->give_back(); }
   void take_again(const RankMask& mask, std::chrono::milliseconds deadline) override {
@@ -55,7 +55,7 @@ class OwnMemory final : public HeapMemory {
   }
 
  private:
-  std::shared_ptr<SharedMemory> mine_;
+  std::shared_ptr<MappedMemory> mine_;
   const std::vector<int> devices_;
   World& world_;
 };
@@ -138,7 +138,7 @@ Launchers GpuRank::kernels_for(const ExchangeOptions& options, const Launchers* 
 
 std::shared_ptr<HeapMemory> GpuRank::make_own_heap(std::size_t bytes, const std::vector<int>& devices,
                                                    std::shared_ptr<std::byte>& heap) {
-  const auto mine = SharedMemory::reserve(bytes);
+  const auto mine = MappedMemory::reserve(bytes);
   mine->allocate(devices);
   heap = {mine, mine->data()};
   return std::make_shared<OwnMemory>(mine, devices, world_);

@@ -7,9 +7,9 @@
 
 #include "cuda/world/driver.h"
 #include "cuda/world/gpu_world.h"
+#include "cuda/world/mapped_memory.h"
 #include "cuda/world/peer_reach.h"
 #include "cuda/world/process_place.h"
-#include "cuda/world/shared_memory.h"
 #include "exchange/log/reach_log.h"
 #include "exchange/sizes/sizes.h"
 #include "ferry/cuda/cuda_world.h"
@@ -88,7 +88,7 @@ class CudaProcessWorld final : public GpuWorld<net::BootstrapWorld> {
   bool is_direct(int) const override { return true; }
 
  private:
-  using Memories = std::vector<std::shared_ptr<SharedMemory>>;  // by rank; null for masked ranks
+  using Memories = std::vector<std::shared_ptr<MappedMemory>>;  // by rank; null for masked ranks
 
   class ProcessMemory final : public HeapMemory {
    public:
@@ -112,12 +112,12 @@ class CudaProcessWorld final : public GpuWorld<net::BootstrapWorld> {
     Memories memories(static_cast<std::size_t>(size()));
     const auto reserve = [&] {
       for (std::size_t peer = 0; peer < memories.size(); ++peer)
-        if (!is_masked(options.mask, static_cast<int>(peer))) memories[peer] = SharedMemory::reserve(bytes);
+        if (!is_masked(options.mask, static_cast<int>(peer))) memories[peer] = MappedMemory::reserve(bytes);
     };
     together(reserve, options.mask, set_up_deadline(options));
     fill(memories, options.mask, set_up_deadline(options));
     DeviceHeaps heaps;
-    for (const std::shared_ptr<SharedMemory>& each : memories)
+    for (const std::shared_ptr<MappedMemory>& each : memories)
       heaps.push_back(each == nullptr ? nullptr : std::shared_ptr<std::byte>(each, each->data()));
     return {std::move(heaps), std::make_shared<ProcessMemory>(*this, std::move(memories))};
   }
@@ -126,7 +126,7 @@ class CudaProcessWorld final : public GpuWorld<net::BootstrapWorld> {
   void fill(const Memories& memories, const RankMask& mask, std::chrono::milliseconds deadline) {
     net::Descriptor descriptor;
     const auto make_own = [&] {
-      SharedMemory& mine = *memories[static_cast<std::size_t>(rank())];
+      MappedMemory& mine = *memories[static_cast<std::size_t>(rank())];
       mine.allocate_shareable();
       descriptor = mine.make_descriptor();
     };

@@ -16,8 +16,8 @@ ShmemArena::ShmemArena(std::byte* memory, std::size_t bytes)
 std::byte* ShmemArena::allocate(std::size_t bytes, std::chrono::milliseconds deadline) {
   const std::lock_guard lock(guard_);
   give_what_was_let_go();
-  std::byte* block = take(rounded(bytes));
-  while (block == nullptr && !retired_.empty()) {
+  std::byte* piece = take(rounded(bytes));
+  while (piece == nullptr && !retired_.empty()) {
     const Retired oldest = std::move(retired_.front());
     retired_.pop_front();
     ShmemPacer pacer(deadline);
@@ -26,18 +26,18 @@ std::byte* ShmemArena::allocate(std::size_t bytes, std::chrono::milliseconds dea
       return wait_at_least(*word, 1, never, pacer) == Waited::arrived;
     });
     if (is_free)
-      give(oldest.block, oldest.bytes);
+      give(oldest.piece, oldest.bytes);
     else
       lost_ += oldest.bytes;
-    block = take(rounded(bytes));
+    piece = take(rounded(bytes));
   }
-  if (block == nullptr) refuse(bytes);
-  return block;
+  if (piece == nullptr) refuse(bytes);
+  return piece;
 }
 
-void ShmemArena::retire(std::byte* block, std::size_t bytes, std::vector<const SignalWord*> let_go) {
+void ShmemArena::retire(std::byte* piece, std::size_t bytes, std::vector<const SignalWord*> let_go) {
   const std::lock_guard lock(guard_);
-  retired_.push_back({block, rounded(bytes), std::move(let_go)});
+  retired_.push_back({piece, rounded(bytes), std::move(let_go)});
 }
 
 void ShmemArena::lose(std::size_t bytes) {
@@ -51,39 +51,39 @@ std::byte* ShmemArena::take(std::size_t bytes) {
   for (auto piece = free_.begin(); piece != free_.end(); ++piece)
     if (piece->second >= bytes && (best == free_.end() || piece->second < best->second)) best = piece;
   if (best == free_.end()) return nullptr;
-  std::byte* block = best->first;
+  std::byte* piece = best->first;
   const std::size_t left = best->second - bytes;
   free_.erase(best);
-  if (left != 0) free_[block + bytes] = left;
-  return block;
+  if (left != 0) free_[piece + bytes] = left;
+  return piece;
 }
 
-void ShmemArena::give(std::byte* block, std::size_t bytes) {
-  auto piece = free_.emplace(block, bytes).first;
-  const auto after = std::next(piece);
-  if (after != free_.end() && piece->first + piece->second == after->first) {
-    piece->second += after->second;
+void ShmemArena::give(std::byte* piece, std::size_t bytes) {
+  auto freed = free_.emplace(piece, bytes).first;
+  const auto after = std::next(freed);
+  if (after != free_.end() && freed->first + freed->second == after->first) {
+    freed->second += after->second;
     free_.erase(after);
   }
-  if (piece == free_.begin()) return;
-  const auto before = std::prev(piece);
-  if (before->first + before->second != piece->first) return;
-  before->second += piece->second;
-  free_.erase(piece);
+  if (freed == free_.begin()) return;
+  const auto before = std::prev(freed);
+  if (before->first + before->second != freed->first) return;
+  before->second += freed->second;
+  free_.erase(freed);
 }
 
 void ShmemArena::give_what_was_let_go() {
   std::erase_if(retired_, [this](const Retired& each) {
     const auto is_set = [](const SignalWord* word) { return load_acquire(*word) != 0; };
     if (!std::all_of(each.let_go.begin(), each.let_go.end(), is_set)) return false;
-    give(each.block, each.bytes);
+    give(each.piece, each.bytes);
     return true;
   });
 }
 
 void ShmemArena::refuse(std::size_t bytes) const {
   std::size_t largest = 0;
-  for (const auto& [block, size] : free_) largest = std::max(largest, size);
+  for (const auto& [piece, size] : free_) largest = std::max(largest, size);
   throw Error(
       ErrorKind::system,
       fmt::format("the symmetric memory of {} bytes has no {} left in one piece (largest: {}; {} bytes are lost "

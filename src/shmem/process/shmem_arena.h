@@ -1,6 +1,6 @@
-// ShmemArena: the blocks of this process's symmetric memory. OpenSHMEM's malloc and free are collective and wait for
+// ShmemArena: the pieces of this process's symmetric memory. OpenSHMEM's malloc and free are collective and wait for
 // all processes, so Ferry does not call them after start-up. Instead each process allocates from its own memory and
-// tells the others the offset of a block.
+// tells the others the offset of a piece.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@ class ShmemArena {
 
   ShmemArena(std::byte* memory, std::size_t bytes);
 
-  // The memory has any content. If none is left, waits for blocks that other ranks still hold, for each at most until
+  // The memory has any content. If none is left, waits for pieces that other ranks still hold, for each at most until
   // the deadline. Throws Error(system).
   std::byte* allocate(std::size_t bytes, std::chrono::milliseconds deadline);
 
-  // I16: the block is free when all of these words are set. A rank sets its word when it no longer writes to the block.
-  void retire(std::byte* block, std::size_t bytes, std::vector<const SignalWord*> let_go);
-  // The block is never free again: some rank may write to it at any time.
+  // I16: the piece is free when all of these words are set. A rank sets its word when it no longer writes to the piece.
+  void retire(std::byte* piece, std::size_t bytes, std::vector<const SignalWord*> let_go);
+  // The piece is never free again: some rank may write to it at any time.
   void lose(std::size_t bytes);
 
   std::byte* memory() const { return memory_; }
@@ -34,14 +34,14 @@ class ShmemArena {
 
  private:
   struct Retired {
-    std::byte* block;
+    std::byte* piece;
     std::size_t bytes;
     std::vector<const SignalWord*> let_go;
   };
 
   static std::size_t rounded(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
   std::byte* take(std::size_t bytes);
-  void give(std::byte* block, std::size_t bytes);
+  void give(std::byte* piece, std::size_t bytes);
   void give_what_was_let_go();
   [[noreturn]] void refuse(std::size_t bytes) const;
 

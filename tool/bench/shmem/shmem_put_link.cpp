@@ -10,19 +10,19 @@ namespace {
 
 class ShmemMemory {
  public:
-  explicit ShmemMemory(std::unique_ptr<cpu::ShmemBlock> block) : block_(std::move(block)) {}
-  int rank() const { return block_->rank(); }
-  std::byte* local(std::size_t offset) const { return block_->local(offset); }
-  std::byte* pointer(int peer, std::size_t offset) const { return block_->pointer(peer, offset); }
+  explicit ShmemMemory(std::unique_ptr<cpu::SymmetricMemory> memory) : memory_(std::move(memory)) {}
+  int rank() const { return memory_->rank(); }
+  std::byte* local(std::size_t offset) const { return memory_->local(offset); }
+  std::byte* pointer(int peer, std::size_t offset) const { return memory_->pointer(peer, offset); }
   void put(int peer, std::size_t offset, const std::byte* from, std::size_t bytes) {
-    block_->put(peer, offset, from, bytes);
+    memory_->put(peer, offset, from, bytes);
   }
   void fence() { cpu::shmem::fence(); }
-  void signal(int peer, std::size_t word, Epoch value) { block_->signal(peer, word, value); }
+  void signal(int peer, std::size_t word, Epoch value) { memory_->signal(peer, word, value); }
   cpu::ShmemPacer make_pacer() const { return cpu::ShmemPacer(kDefaultDeadline); }
 
  private:
-  std::unique_ptr<cpu::ShmemBlock> block_;
+  std::unique_ptr<cpu::SymmetricMemory> memory_;
 };
 
 }  // namespace

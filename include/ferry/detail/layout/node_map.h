@@ -16,9 +16,9 @@ struct NodeMap {
   int nodes = 1;
 
   FERRY_HD constexpr int node_of(int rank) const {
-    const int more = ranks % nodes;
-    const int in_larger = more * (ranks / nodes + 1);
-    return rank < in_larger ? rank / (ranks / nodes + 1) : more + (rank - in_larger) / (ranks / nodes);
+    const int larger_nodes = ranks % nodes;
+    const int in_larger = larger_nodes * (ranks / nodes + 1);
+    return rank < in_larger ? rank / (ranks / nodes + 1) : larger_nodes + (rank - in_larger) / (ranks / nodes);
   }
   FERRY_HD constexpr bool same_node(int a, int b) const { return node_of(a) == node_of(b); }
 

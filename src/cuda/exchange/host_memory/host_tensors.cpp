@@ -118,9 +118,9 @@ Tensor HostTensors::copy_in(Kind kind, const ConstTensor& host) {
   return device;
 }
 
-Tensor HostTensors::copy_in_rows(Kind kind, const ConstTensor& host, std::int64_t lines) {
+Tensor HostTensors::copy_in_rows(Kind kind, const ConstTensor& host, std::int64_t rows) {
   const Tensor device = buffer_for(kind, host);
-  const std::size_t bytes = static_cast<std::size_t>(lines) * line_bytes(host);
+  const std::size_t bytes = static_cast<std::size_t>(rows) * line_bytes(host);
   if (bytes != 0)
     cuda_check(cudaMemcpyAsync(device.data, host.data, bytes, cudaMemcpyHostToDevice, stream()), "cudaMemcpyAsync");
   return device;
@@ -132,8 +132,8 @@ void HostTensors::copy_out(Kind kind, const Tensor& host) const {
   copy_runs(host.as<std::byte>(), runs.pitch, data(kind), runs.bytes, runs, cudaMemcpyDeviceToHost, stream());
 }
 
-void HostTensors::copy_out_rows(Kind kind, const Tensor& host, std::int64_t lines) const {
-  const std::size_t bytes = static_cast<std::size_t>(lines) * line_bytes(host);
+void HostTensors::copy_out_rows(Kind kind, const Tensor& host, std::int64_t rows) const {
+  const std::size_t bytes = static_cast<std::size_t>(rows) * line_bytes(host);
   if (bytes != 0)
     cuda_check(cudaMemcpyAsync(host.data, data(kind), bytes, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync");
 }

@@ -1,4 +1,4 @@
-#include "cuda/world/shared_memory.h"
+#include "cuda/world/mapped_memory.h"
 
 #include <fmt/core.h>
 
@@ -54,22 +54,22 @@ std::size_t round_up(std::size_t bytes, int device) {
 
 bool has_virtual_memory(int device) { return has(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device); }
 
-std::shared_ptr<SharedMemory> SharedMemory::reserve(std::size_t bytes) {
-  std::shared_ptr<SharedMemory> memory(new SharedMemory);
+std::shared_ptr<MappedMemory> MappedMemory::reserve(std::size_t bytes) {
+  std::shared_ptr<MappedMemory> memory(new MappedMemory);
   memory->device_ = current_device();
   memory->bytes_ = round_up(bytes, memory->device_);
   driver_check(driver().address_reserve(&memory->address_, memory->bytes_, 0, 0, 0), "cuMemAddressReserve");
   return memory;
 }
 
-void SharedMemory::allocate(const std::vector<int>& devices) { allocate(CU_MEM_HANDLE_TYPE_NONE, devices); }
+void MappedMemory::allocate(const std::vector<int>& devices) { allocate(CU_MEM_HANDLE_TYPE_NONE, devices); }
 
-void SharedMemory::allocate_shareable() {
+void MappedMemory::allocate_shareable() {
   require_can_share(device_);
   allocate(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, {device_});
 }
 
-void SharedMemory::allocate(CUmemAllocationHandleType type, const std::vector<int>& devices) {
+void MappedMemory::allocate(CUmemAllocationHandleType type, const std::vector<int>& devices) {
   if (is_mapped_) return;
   give_back();
   const CUmemAllocationProp properties = properties_on(device_, type);
@@ -92,7 +92,7 @@ void SharedMemory::allocate(CUmemAllocationHandleType type, const std::vector<in
   }
 }
 
-void SharedMemory::open(const net::Descriptor& descriptor) {
+void MappedMemory::open(const net::Descriptor& descriptor) {
   give_back();
   // The driver takes the descriptor as a pointer's value.
   auto* number = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor.get()));
@@ -102,7 +102,7 @@ void SharedMemory::open(const net::Descriptor& descriptor) {
   map({device_});
 }
 
-void SharedMemory::map(const std::vector<int>& devices) {
+void MappedMemory::map(const std::vector<int>& devices) {
   driver_check(driver().map(address_, bytes_, 0, handle_, 0), "cuMemMap");
   is_mapped_ = true;
   std::vector<CUmemAccessDesc> access(devices.size());
@@ -114,28 +114,28 @@ void SharedMemory::map(const std::vector<int>& devices) {
   driver_check(driver().set_access(address_, bytes_, access.data(), access.size()), "cuMemSetAccess");
 }
 
-net::Descriptor SharedMemory::make_descriptor() const {
+net::Descriptor MappedMemory::make_descriptor() const {
   int fd = -1;
   driver_check(driver().export_handle(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
                "cuMemExportToShareableHandle");
   return net::Descriptor(fd);
 }
 
-void SharedMemory::give_back() {
+void MappedMemory::give_back() {
   if (is_mapped_) driver_check(driver().unmap(address_, bytes_), "cuMemUnmap");
   is_mapped_ = false;
   if (has_handle_) driver_check(driver().release(handle_), "cuMemRelease");
   has_handle_ = false;
 }
 
-void SharedMemory::drop() noexcept {
+void MappedMemory::drop() noexcept {
   if (is_mapped_) driver().unmap(address_, bytes_);
   is_mapped_ = false;
   if (has_handle_) driver().release(handle_);
   has_handle_ = false;
 }
 
-SharedMemory::~SharedMemory() {
+MappedMemory::~MappedMemory() {
   drop();
   if (address_ != 0) driver().address_free(address_, bytes_);
 }

@@ -1,4 +1,4 @@
-// SharedMemory: an address range of this process, and memory of one GPU behind it that can be given back and taken
+// MappedMemory: an address range of this process, and memory of one GPU behind it that can be given back and taken
 // again. Other devices of the process reach it, or other processes of the host map it, too. The driver counts the
 // mappings across processes, so memory outlives the process that made it while another one maps it (I16).
 #pragma once
@@ -16,14 +16,14 @@ namespace ferry::cuda {
 // Whether the device has virtual memory management.
 bool has_virtual_memory(int device);
 
-class SharedMemory {
+class MappedMemory {
  public:
   // Reserves addresses for at least `bytes` of the current device; there is no memory behind them yet. Throws
   // Error(system).
-  static std::shared_ptr<SharedMemory> reserve(std::size_t bytes);
-  ~SharedMemory();
-  SharedMemory(const SharedMemory&) = delete;
-  SharedMemory& operator=(const SharedMemory&) = delete;
+  static std::shared_ptr<MappedMemory> reserve(std::size_t bytes);
+  ~MappedMemory();
+  MappedMemory(const MappedMemory&) = delete;
+  MappedMemory& operator=(const MappedMemory&) = delete;
 
   std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
 
@@ -41,7 +41,7 @@ class SharedMemory {
   void give_back();
 
  private:
-  SharedMemory() = default;
+  MappedMemory() = default;
   void allocate(CUmemAllocationHandleType type, const std::vector<int>& devices);
   void map(const std::vector<int>& devices);
   void drop() noexcept;

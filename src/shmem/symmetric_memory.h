@@ -1,5 +1,5 @@
-// ShmemBlock: one piece of symmetric memory on every rank of a world. All pieces have the same layout, and each lies at
-// an offset of its own in its rank's heap. The block knows these offsets and carries puts and signals.
+// SymmetricMemory: one piece of symmetric memory on every rank of a world. All pieces have the same layout, and each
+// lies at an offset of its own in its rank's heap. It knows these offsets and carries puts and signals.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace ferry::cpu {
 
-class ShmemBlock {
+class SymmetricMemory {
  public:
-  // Allocates this rank's piece and connects it to no rank. Only the words of the block itself are initialised.
-  ShmemBlock(std::shared_ptr<ShmemProcess> process, const NodeMap& nodes, std::size_t bytes,
-             std::chrono::milliseconds deadline);
+  // Allocates this rank's piece and connects it to no rank. Only the words of its header are initialised.
+  SymmetricMemory(std::shared_ptr<ShmemProcess> process, const NodeMap& nodes, std::size_t bytes,
+                  std::chrono::milliseconds deadline);
   // I16: tells every connected rank that this rank no longer writes to that rank's piece. This rank's piece is free
   // again when all of them have said the same.
-  ~ShmemBlock();
-  ShmemBlock(const ShmemBlock&) = delete;
-  ShmemBlock& operator=(const ShmemBlock&) = delete;
+  ~SymmetricMemory();
+  SymmetricMemory(const SymmetricMemory&) = delete;
+  SymmetricMemory& operator=(const SymmetricMemory&) = delete;
 
   int rank() const { return rank_; }
   int ranks() const { return nodes_.ranks; }

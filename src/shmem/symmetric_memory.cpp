@@ -1,4 +1,4 @@
-#include "shmem/shmem_block.h"
+#include "shmem/symmetric_memory.h"
 
 #include <cstring>
 
@@ -6,19 +6,19 @@ namespace ferry::cpu {
 
 namespace {
 
-// The value of a rank's last signal to a block. The network reads it late, so it is static.
+// The value of a rank's last signal to a piece. The network reads it late, so it is static.
 const SignalWord kLetGo{1};
 
 }  // namespace
 
-std::size_t ShmemBlock::header_bytes() const {
+std::size_t SymmetricMemory::header_bytes() const {
   const std::size_t words =
       (static_cast<std::size_t>(nodes_.ranks) + 1 + kValues + kRounds * kMostTogether) * sizeof(SignalWord);
   return (words + ShmemArena::kAlignment - 1) / ShmemArena::kAlignment * ShmemArena::kAlignment;
 }
 
-ShmemBlock::ShmemBlock(std::shared_ptr<ShmemProcess> process, const NodeMap& nodes, std::size_t bytes,
-                       std::chrono::milliseconds deadline)
+SymmetricMemory::SymmetricMemory(std::shared_ptr<ShmemProcess> process, const NodeMap& nodes, std::size_t bytes,
+                                 std::chrono::milliseconds deadline)
     : process_(std::move(process)),
       nodes_(nodes),
       rank_(process_->rank()),
@@ -29,9 +29,9 @@ ShmemBlock::ShmemBlock(std::shared_ptr<ShmemProcess> process, const NodeMap& nod
   peers_[static_cast<std::size_t>(rank_)] = {mine_, mine_};
 }
 
-std::uint64_t ShmemBlock::offset() const { return static_cast<std::uint64_t>(mine_ - process_->arena().memory()); }
+std::uint64_t SymmetricMemory::offset() const { return static_cast<std::uint64_t>(mine_ - process_->arena().memory()); }
 
-void ShmemBlock::connect(const std::vector<std::uint64_t>& offsets) {
+void SymmetricMemory::connect(const std::vector<std::uint64_t>& offsets) {
   connected_ = true;
   for (int peer = 0; peer < ranks(); ++peer) {
     const std::uint64_t offset = offsets[static_cast<std::size_t>(peer)];
@@ -43,7 +43,7 @@ void ShmemBlock::connect(const std::vector<std::uint64_t>& offsets) {
   }
 }
 
-ShmemBlock::~ShmemBlock() {
+SymmetricMemory::~SymmetricMemory() {
   if (process_->has_ended()) return;
   if (!connected_) {
     process_->arena().lose(header_bytes() + bytes_);
