@@ -101,13 +101,18 @@ FERRY_HD constexpr int scales_of_blocks(int block, int hidden) {  // hidden + bl
 
 // A format whose scales are no blocks of columns says how many there are: scales_per_row(hidden). AnyFormat does.
 template <class F>
+concept SaysScalesPerRow = requires(const F& f) {
+  { f.scales_per_row(int{}) } -> std::same_as<int>;
+};
+template <class F>
 FERRY_HD constexpr int scales_per_row(const F& format, int hidden) {
-  if constexpr (requires {
-                  { format.scales_per_row(hidden) } -> std::same_as<int>;
-                })
+  if constexpr (SaysScalesPerRow<F>) {
     return format.scales_per_row(hidden);
-  else
+  } else {
+    static_assert(
+        !requires { &F::scales_per_row; }, "scales_per_row(hidden) of a format takes an int and returns int");
     return detail::scales_of_blocks(format.block(), hidden);
+  }
 }
 // Bytes of a message: payload, scales, up to a multiple of 16.
 template <class F>
