@@ -1,9 +1,8 @@
 // cuda_decode_rows: checks what can be checked without touching device memory, then enqueues one kernel.
 #include <fmt/core.h>
 
-#include <utility>
-
 #include "cuda/activation/call_memory.h"
+#include "cuda/activation/refuse_call.h"
 #include "cuda/device/device_memory.h"
 #include "ferry/cuda/decode_rows.h"
 #include "ferry/detail/activation/call_tensor.h"
@@ -17,11 +16,6 @@ namespace {
 
 constexpr const char* kCall = "decode_rows";
 
-template <class... Arguments>
-[[noreturn]] void refuse(ErrorKind kind, fmt::format_string<Arguments...> text, Arguments&&... arguments) {
-  throw Error(kind, fmt::format("{}: {}", kCall, fmt::format(text, std::forward<Arguments>(arguments)...)));
-}
-
 void require(const char* name, const ConstTensor& tensor, DType dtype, std::span<const std::int64_t> shape) {
   activation::require_tensor(kCall, name, tensor, ConstTensor(nullptr, dtype, shape));
 }
@@ -32,23 +26,24 @@ void require(const char* name, const ConstTensor& tensor, DType dtype, std::init
 void check_options(const AnyFormat& format, const RowLayout& layout, const DecodeOptions& options,
                    const CudaLaunch& launch) {
   constexpr auto kInvalid = ErrorKind::invalid_argument;
-  if (launch.max_blocks < 0) refuse(kInvalid, "max_blocks is {}; it must be 0 (no limit) or more", launch.max_blocks);
-  if (const std::string why = why_invalid(format); !why.empty()) refuse(kInvalid, "{}", why);
-  if (const std::string why = why_without_values(format); !why.empty()) refuse(kInvalid, "{}", why);
+  if (launch.max_blocks < 0)
+    refuse_call(kInvalid, kCall, "max_blocks is {}; it must be 0 (no limit) or more", launch.max_blocks);
+  if (const std::string why = why_invalid(format); !why.empty()) refuse_call(kInvalid, kCall, "{}", why);
+  if (const std::string why = why_without_values(format); !why.empty()) refuse_call(kInvalid, kCall, "{}", why);
   if (layout.hidden <= 0 || layout.hidden % kHiddenMultiple != 0)
-    refuse(kInvalid, "hidden of the layout is {}; it must be a positive multiple of {}", layout.hidden,
-           kHiddenMultiple);
-  if (const std::string why = why_other_format(format, layout); !why.empty()) refuse(kInvalid, "{}", why);
+    refuse_call(kInvalid, kCall, "hidden of the layout is {}; it must be a positive multiple of {}", layout.hidden,
+                kHiddenMultiple);
+  if (const std::string why = why_other_format(format, layout); !why.empty()) refuse_call(kInvalid, kCall, "{}", why);
   if (layout.scale_layout != format.scale_layout() && !may_have_tiles(format))
-    refuse(kInvalid, "the layout has tiled scales; those of {} are {}", format.name(),
-           to_string(format.scale_layout()));
+    refuse_call(kInvalid, kCall, "the layout has tiled scales; those of {} are {}", format.name(),
+                to_string(format.scale_layout()));
   if (options.row_order == RowOrder::in_place)
-    refuse(kInvalid,
-           "row_order is in_place, whose rows are messages (Exchange::arrival_slots); it must be by_expert, "
-           "padded or by_source");
+    refuse_call(kInvalid, kCall,
+                "row_order is in_place, whose rows are messages (Exchange::arrival_slots); it must be by_expert, "
+                "padded or by_source");
   if (options.expert_stride < 0 || (options.expert_stride != 0 && options.row_order != RowOrder::padded))
-    refuse(kInvalid, "expert_stride is {}; of rows {} it must be 0{}", options.expert_stride,
-           to_string(options.row_order), options.row_order == RowOrder::padded ? " or more" : "");
+    refuse_call(kInvalid, kCall, "expert_stride is {}; of rows {} it must be 0{}", options.expert_stride,
+                to_string(options.row_order), options.row_order == RowOrder::padded ? " or more" : "");
 }
 
 // Dispatch also takes u8 where the payload is bf16.
@@ -58,16 +53,18 @@ void check_payload(const RowLayout& layout, const Tensor& payload, DecodeRowsPar
   require("payload", payload, is_bf16 ? DType::bf16 : DType::u8,
           {rows, is_bf16 ? layout.hidden : layout.payload_row_bytes});
   activation::require_vector_start(kCall, "payload", payload);
-  if (rows > INT32_MAX) refuse(ErrorKind::unsupported, "payload has {} rows; a GPU takes up to 2^31 - 1", rows);
+  if (rows > INT32_MAX)
+    refuse_call(ErrorKind::unsupported, kCall, "payload has {} rows; a GPU takes up to 2^31 - 1", rows);
   params.payload = payload.as<std::byte>();
   params.payload_row_bytes = static_cast<std::uint64_t>(layout.payload_row_bytes);
   params.capacity = static_cast<std::uint32_t>(rows);
 }
 
 void check_values(const RowLayout& layout, const Tensor& values, DecodeRowsParams& params) {
-  if (!values) refuse(ErrorKind::invalid_argument, "values is not given");
+  if (!values) refuse_call(ErrorKind::invalid_argument, kCall, "values is not given");
   if (values.dtype != DType::bf16 && values.dtype != DType::f16 && values.dtype != DType::f32)
-    refuse(ErrorKind::invalid_argument, "values has dtype {}; it must be bf16, f16 or f32", to_string(values.dtype));
+    refuse_call(ErrorKind::invalid_argument, kCall, "values has dtype {}; it must be bf16, f16 or f32",
+                to_string(values.dtype));
   require("values", values, values.dtype, {params.capacity, layout.hidden});
   activation::require_vector_start(kCall, "values", values);
   params.values = values.as<std::byte>();
@@ -95,8 +92,8 @@ void check_places(const RowLayout& layout, const DispatchOutput& rows, const Dec
   }
   const std::int64_t stride = options.expert_stride == 0 ? layout.expert_rows : options.expert_stride;
   if (stride * layout.groups > params.capacity)
-    refuse(ErrorKind::invalid_argument, "payload has {} rows; {} groups at expert_stride {} need {}", params.capacity,
-           layout.groups, stride, stride * layout.groups);
+    refuse_call(ErrorKind::invalid_argument, kCall, "payload has {} rows; {} groups at expert_stride {} need {}",
+                params.capacity, layout.groups, stride, stride * layout.groups);
   require("counts", rows.counts, DType::i32, {layout.groups});
   params.counts = rows.counts.as<std::int32_t>();
   params.stride = static_cast<std::uint32_t>(stride);
@@ -140,10 +137,10 @@ void require_memory(const CallMemory& memory, const DispatchOutput& rows, const 
 const DecodeRowsLauncher& launcher_for(const AnyFormat& format) {
   const DecodeRowsLauncher* const launcher = find_decode_rows_launcher(format.name());
   if (launcher == nullptr)
-    refuse(ErrorKind::unsupported,
-           "the format {} is not one of the library's, which alone have kernels here; compiled_decode_rows "
-           "(ferry/cuda/compiled_decode_rows.cuh) compiles that of another",
-           format.name());
+    refuse_call(ErrorKind::unsupported, kCall,
+                "the format {} is not one of the library's, which alone have kernels here; compiled_decode_rows "
+                "(ferry/cuda/compiled_decode_rows.cuh) compiles that of another",
+                format.name());
   return *launcher;
 }
 

@@ -2,9 +2,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "cuda/activation/call_memory.h"
+#include "cuda/activation/refuse_call.h"
 #include "cuda/device/device_memory.h"
 #include "ferry/cuda/activation.h"
 #include "ferry/detail/activation/swiglu_math.h"
@@ -15,10 +15,7 @@ namespace ferry {
 namespace cuda {
 namespace {
 
-template <class... Arguments>
-[[noreturn]] void refuse(ErrorKind kind, fmt::format_string<Arguments...> text, Arguments&&... arguments) {
-  throw Error(kind, "swiglu: " + fmt::format(text, std::forward<Arguments>(arguments)...));
-}
+constexpr const char* kSwiglu = "swiglu";
 
 SwigluParams params_of(const AnyFormat& format, const activation::SwigluWork& work, const SwigluOptions& options,
                        int columns) {
@@ -36,7 +33,7 @@ SwigluParams params_of(const AnyFormat& format, const activation::SwigluWork& wo
   params.tile_columns = Divider(std::max(tiled_scales_per_row(work.scales.scales_per_row) / kScaleTileColumns, 1));
   const std::size_t row_bytes = 2 * static_cast<std::size_t>(work.inter) * size_of(work.dtype);
   if (row_bytes > UINT32_MAX)
-    refuse(ErrorKind::unsupported, "a row of rows has {} bytes; a GPU takes up to 2^32 - 1", row_bytes);
+    refuse_call(ErrorKind::unsupported, kSwiglu, "a row of rows has {} bytes; a GPU takes up to 2^32 - 1", row_bytes);
   params.row_bytes = static_cast<std::uint32_t>(row_bytes);
   params.payload_row_bytes = static_cast<std::uint32_t>(work.payload_row_bytes);
   params.scale_elements = scale_tensor_elements(work.scales, work.groups);
@@ -54,10 +51,10 @@ void require_memory(const CallMemory& memory, const SwigluInput& in, const Swigl
 const SwigluLauncher& launcher_for(const AnyFormat& format) {
   const SwigluLauncher* const launcher = find_swiglu_launcher(format.name());
   if (launcher == nullptr)
-    refuse(ErrorKind::unsupported,
-           "the format {} is not one of the library's, which alone have kernels here; compiled_swiglu "
-           "(ferry/cuda/compiled_swiglu.cuh) compiles those of another",
-           format.name());
+    refuse_call(ErrorKind::unsupported, kSwiglu,
+                "the format {} is not one of the library's, which alone have kernels here; compiled_swiglu "
+                "(ferry/cuda/compiled_swiglu.cuh) compiles those of another",
+                format.name());
   return *launcher;
 }
 
@@ -66,11 +63,12 @@ const SwigluLauncher& launcher_for(const AnyFormat& format) {
 void run_swiglu(const AnyFormat& format, const SwigluLauncher& launcher, const SwigluInput& in, const SwigluOutput& out,
                 const SwigluOptions& options, const CudaLaunch& launch) {
   if (launch.max_blocks < 0)
-    refuse(ErrorKind::invalid_argument, "max_blocks is {}; it must be 0 (no limit) or more", launch.max_blocks);
+    refuse_call(ErrorKind::invalid_argument, kSwiglu, "max_blocks is {}; it must be 0 (no limit) or more",
+                launch.max_blocks);
   const activation::SwigluWork work =
       activation::check_swiglu(format, in, out, options, activation::TensorMemory::device);
   if (work.scales.row_capacity == 0) return;
-  const CallMemory memory("swiglu", "rows", in.rows);
+  const CallMemory memory(kSwiglu, "rows", in.rows);
   require_memory(memory, in, out);
   const auto stream = static_cast<cudaStream_t>(launch.stream);
   memory.require_stream(stream);

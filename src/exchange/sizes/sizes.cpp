@@ -6,13 +6,12 @@
 #include <string>
 #include <utility>
 
+#include "exchange/sizes/refuse_invalid.h"
 #include "ferry/detail/layout/result_layout.h"
 #include "ferry/detail/protocol/contracts/handle.h"
 
 namespace ferry {
 namespace {
-
-void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
 ScaleLayout layout_of(const ExchangeOptions& options) {
   return options.tiled_scales ? ScaleLayout::tiled : options.format.scale_layout();
@@ -99,10 +98,10 @@ TokenRange shared_tokens(const ExchangeOptions& options, int rank, int num_token
 RowLayout row_layout(const Shape& shape, const ExchangeOptions& options, int rank, int format) {
   require_valid(shape);
   if (format < 0 || format >= num_formats(options))
-    refuse(fmt::format("row_layout: format is {}; there are {} formats", format, num_formats(options)));
+    refuse_invalid(fmt::format("row_layout: format is {}; there are {} formats", format, num_formats(options)));
   if (format != 0) return row_layout(shape, options_in(options, format), rank);
   if (rank < 0 || rank >= shape.ranks)
-    refuse(fmt::format("row_layout: rank is {}; there are {} ranks", rank, shape.ranks));
+    refuse_invalid(fmt::format("row_layout: rank is {}; there are {} ranks", rank, shape.ranks));
   const LocalView view = local_view(shape, options, rank);
   const Shape& seen = view.shape;
   const int local = num_local_experts(seen, view.rank);
