@@ -1,11 +1,12 @@
 // Two ranks send each other one token through an installed Ferry and get it back: prints "2 tokens home".
 #include <ferry/ferry.h>
 
-#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <vector>
 
 namespace {
@@ -19,31 +20,26 @@ bool token_comes_home(ferry::World& world) {
 
   const std::vector<float> token(kHidden, 1.0f);
   const std::int32_t other_rank = 1 - world.rank();
-  std::vector<std::uint16_t> rows(static_cast<std::size_t>(capacity) * kHidden);
-  std::array<std::uint32_t, 2> row_offsets{};
-  std::int32_t expert_id = -1;
-  std::vector<std::int32_t> src_info(static_cast<std::size_t>(capacity) * 2);
-  const ferry::Tensor row_view(rows.data(), ferry::DType::bf16, {capacity, kHidden});
-  const ferry::Tensor src_info_view(src_info.data(), ferry::DType::i32, {capacity, 2});
-
   ferry::DispatchInput input;
   input.tokens = {token.data(), ferry::DType::f32, {1, kHidden}};
   input.topk_ids = {&other_rank, ferry::DType::i32, {1, 1}};
+
   ferry::DispatchOutput arrived;
-  arrived.payload = row_view;
-  arrived.row_offsets = {row_offsets.data(), ferry::DType::u32, {2}};
-  arrived.expert_ids = {&expert_id, ferry::DType::i32, {1}};
-  arrived.src_info = src_info_view;
+  std::vector<std::unique_ptr<std::byte[]>> memory;
+  for (const ferry::TensorSpec& spec : ferry::dispatch_outputs(exchange.layout(), capacity)) {
+    memory.push_back(std::make_unique<std::byte[]>(spec.bytes()));
+    arrived.*spec.field = {memory.back().get(), spec.dtype, spec.shape};
+  }
   exchange.dispatch(input, arrived);
 
   std::vector<float> home(kHidden);
   ferry::CombineInput results;
-  results.rows = row_view;
-  results.src_info = src_info_view;
+  results.rows = arrived.payload;
+  results.src_info = arrived.src_info;
   ferry::CombineOutput output;
   output.tokens = {home.data(), ferry::DType::f32, {1, kHidden}};
   exchange.combine(results, output);
-  return row_offsets[1] == 1 && home == token;
+  return arrived.row_offsets.as<std::uint32_t>()[1] == 1 && home == token;
 }
 
 }  // namespace
