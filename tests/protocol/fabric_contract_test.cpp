@@ -118,61 +118,56 @@ TYPED_TEST_SUITE(FabricContract, Makers);
 // C2, C6; C1 allows the source to change once the receiver has shown that it has the bytes.
 TYPED_TEST(FabricContract, SignalAfterPutsFollowsEveryPut) {
   constexpr std::uint64_t kRounds = 20;
-  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    this->on_ranks(seed, {[&](auto& fabric) {
-                            for (std::uint64_t round = 1; round <= kRounds; ++round) {
-                              for (std::size_t i = 0; i < kSlots; ++i) {
-                                this->fill(fabric, i, round + i);
-                                fabric.put(this->group_, 1, slot(i), this->source(fabric, i), kSlotBytes);
-                              }
-                              fabric.signal_after_puts(this->group_, 1, word(0), round);
-                              ASSERT_TRUE(fabric.wait_at_least(this->group_, word(1), round, kSite));
-                            }
-                          },
-                          [&](auto& fabric) {
-                            for (std::uint64_t round = 1; round <= kRounds; ++round) {
-                              ASSERT_TRUE(fabric.wait_at_least(this->group_, word(0), round, kSite));
-                              for (std::size_t i = 0; i < kSlots; ++i)
-                                ASSERT_TRUE(this->slot_holds(fabric, i, round + i)) << "round " << round;
-                              fabric.signal_after_puts(this->group_, 0, word(1), round);
-                            }
-                          }});
-  }
+  const auto sender = [&](auto& fabric) {
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      for (std::size_t i = 0; i < kSlots; ++i) {
+        this->fill(fabric, i, round + i);
+        fabric.put(this->group_, 1, slot(i), this->source(fabric, i), kSlotBytes);
+      }
+      fabric.signal_after_puts(this->group_, 1, word(0), round);
+      ASSERT_TRUE(fabric.wait_at_least(this->group_, word(1), round, kSite));
+    }
+  };
+  const auto receiver = [&](auto& fabric) {
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      ASSERT_TRUE(fabric.wait_at_least(this->group_, word(0), round, kSite));
+      for (std::size_t i = 0; i < kSlots; ++i) ASSERT_TRUE(this->slot_holds(fabric, i, round + i)) << "round " << round;
+      fabric.signal_after_puts(this->group_, 0, word(1), round);
+    }
+  };
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) this->on_ranks(seed, {sender, receiver});
 }
 
 // C3: the bytes of each put are there with its own signal, whichever comes first.
 TYPED_TEST(FabricContract, PutThenSignalCarriesItsOwnBytes) {
   constexpr std::uint64_t kRounds = 20;
-  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    this->on_ranks(
-        seed,
-        {[&](auto& fabric) {
-           for (std::uint64_t round = 1; round <= kRounds; ++round) {
-             for (std::size_t i = 0; i < kSlots; ++i) {
-               this->fill(fabric, i, round * 3 + i);
-               fabric.put_then_signal(this->group_, 2, {slot(i), this->source(fabric, i), kSlotBytes, word(i), round});
-             }
-             ASSERT_TRUE(fabric.wait_at_least(this->group_, word(kSlots), round, kSite));
-           }
-         },
-         [](auto&) {},
-         [&](auto& fabric) {
-           for (std::uint64_t round = 1; round <= kRounds; ++round) {
-             for (std::size_t i = kSlots; i-- > 0;) {
-               ASSERT_TRUE(fabric.wait_at_least(this->group_, word(i), round, kSite));
-               ASSERT_TRUE(this->slot_holds(fabric, i, round * 3 + i)) << "round " << round;
-             }
-             fabric.signal_after_puts(this->group_, 0, word(kSlots), round);
-           }
-         }});
-  }
+  const auto sender = [&](auto& fabric) {
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      for (std::size_t i = 0; i < kSlots; ++i) {
+        this->fill(fabric, i, round * 3 + i);
+        fabric.put_then_signal(this->group_, 2, {slot(i), this->source(fabric, i), kSlotBytes, word(i), round});
+      }
+      ASSERT_TRUE(fabric.wait_at_least(this->group_, word(kSlots), round, kSite));
+    }
+  };
+  const auto idle = [](auto&) {};
+  const auto receiver = [&](auto& fabric) {
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      for (std::size_t i = kSlots; i-- > 0;) {
+        ASSERT_TRUE(fabric.wait_at_least(this->group_, word(i), round, kSite));
+        ASSERT_TRUE(this->slot_holds(fabric, i, round * 3 + i)) << "round " << round;
+      }
+      fabric.signal_after_puts(this->group_, 0, word(kSlots), round);
+    }
+  };
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) this->on_ranks(seed, {sender, idle, receiver});
 }
 
 // The calls for many ranks are those for one (C2, C3, C6). A skipped rank gets nothing and is not waited for.
 TYPED_TEST(FabricContract, CallsForManyRanksAreThoseForOne) {
   constexpr std::uint64_t kRounds = 20;
   constexpr std::uint8_t kSkipped[kRanks] = {1, 0, 0};
-  const auto receive = [&](auto& fabric) {
+  const auto receiver = [&](auto& fabric) {
     for (std::uint64_t round = 1; round <= kRounds; ++round) {
       ASSERT_TRUE(fabric.wait_at_least(this->group_, word(0), round, kSite));
       ASSERT_TRUE(this->slot_holds(fabric, 0, round)) << "round " << round;
@@ -181,7 +176,7 @@ TYPED_TEST(FabricContract, CallsForManyRanksAreThoseForOne) {
       fabric.signal_after_puts(this->group_, 0, word(2 + static_cast<std::size_t>(fabric.rank())), round);
     }
   };
-  const auto send = [&](auto& fabric) {
+  const auto sender = [&](auto& fabric) {
     constexpr int kOthers[] = {1, 2};
     const auto answer = [](int peer) { return word(2 + static_cast<std::size_t>(peer)); };
     const auto site = [](int) { return kSite; };
@@ -197,124 +192,122 @@ TYPED_TEST(FabricContract, CallsForManyRanksAreThoseForOne) {
     }
     EXPECT_EQ(load_relaxed(*reinterpret_cast<const SignalWord*>(fabric.local(word(1)))), 0u);
   };
-  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) this->on_ranks(seed, {send, receive, receive});
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) this->on_ranks(seed, {sender, receiver, receiver});
 }
 
 // C4: promises nothing but that it comes.
 TYPED_TEST(FabricContract, SignalWithoutOrderComes) {
-  this->on_ranks(5, {[&](auto& fabric) {
-                       for (int peer = 0; peer < kRanks; ++peer)
-                         fabric.signal_without_order(this->group_, peer, word(3), 17);
-                       EXPECT_TRUE(fabric.wait_at_least(this->group_, word(3), 17, kSite));
-                     },
-                     [&](auto& fabric) { EXPECT_TRUE(fabric.wait_at_least(this->group_, word(3), 17, kSite)); },
-                     [&](auto& fabric) { EXPECT_TRUE(fabric.wait_at_least(this->group_, word(3), 17, kSite)); }});
+  const auto sender = [&](auto& fabric) {
+    for (int peer = 0; peer < kRanks; ++peer) fabric.signal_without_order(this->group_, peer, word(3), 17);
+    EXPECT_TRUE(fabric.wait_at_least(this->group_, word(3), 17, kSite));
+  };
+  const auto receiver = [&](auto& fabric) { EXPECT_TRUE(fabric.wait_at_least(this->group_, word(3), 17, kSite)); };
+  this->on_ranks(5, {sender, receiver, receiver});
 }
 
 // C5, C2: a store through a pointer is there before the signal that follows it; a put through one may be forgotten.
 TYPED_TEST(FabricContract, StoresThroughAPointerComeBeforeTheSignal) {
   constexpr std::uint64_t kRounds = 20;
-  this->on_ranks(6, {[&](auto& fabric) {
-                       ASSERT_EQ(fabric.peer_pointer(0, slot(3)), fabric.local(slot(3)));
-                       if (fabric.peer_pointer(2, 0) == nullptr) return;
-                       std::vector<std::byte> passing(kSlotBytes);
-                       for (std::uint64_t round = 1; round <= kRounds; ++round) {
-                         std::memset(fabric.peer_pointer(2, slot(0)), static_cast<int>(round), kSlotBytes);
-                         std::fill(passing.begin(), passing.end(), static_cast<std::byte>(round + 100));
-                         fabric.put(this->group_, 2, slot(1), passing.data(), kSlotBytes);
-                         std::fill(passing.begin(), passing.end(), std::byte{0});
-                         fabric.signal_after_puts(this->group_, 2, word(0), round);
-                         ASSERT_TRUE(fabric.wait_at_least(this->group_, word(1), round, kSite));
-                       }
-                     },
-                     [](auto&) {},
-                     [&](auto& fabric) {
-                       if (fabric.peer_pointer(0, 0) == nullptr) return;
-                       for (std::uint64_t round = 1; round <= kRounds; ++round) {
-                         ASSERT_TRUE(fabric.wait_at_least(this->group_, word(0), round, kSite));
-                         ASSERT_TRUE(this->slot_holds(fabric, 0, round));
-                         ASSERT_TRUE(this->slot_holds(fabric, 1, round + 100));
-                         fabric.signal_after_puts(this->group_, 0, word(1), round);
-                       }
-                     }});
+  const auto sender = [&](auto& fabric) {
+    ASSERT_EQ(fabric.peer_pointer(0, slot(3)), fabric.local(slot(3)));
+    if (fabric.peer_pointer(2, 0) == nullptr) return;
+    std::vector<std::byte> passing(kSlotBytes);
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      std::memset(fabric.peer_pointer(2, slot(0)), static_cast<int>(round), kSlotBytes);
+      std::fill(passing.begin(), passing.end(), static_cast<std::byte>(round + 100));
+      fabric.put(this->group_, 2, slot(1), passing.data(), kSlotBytes);
+      std::fill(passing.begin(), passing.end(), std::byte{0});
+      fabric.signal_after_puts(this->group_, 2, word(0), round);
+      ASSERT_TRUE(fabric.wait_at_least(this->group_, word(1), round, kSite));
+    }
+  };
+  const auto idle = [](auto&) {};
+  const auto receiver = [&](auto& fabric) {
+    if (fabric.peer_pointer(0, 0) == nullptr) return;
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      ASSERT_TRUE(fabric.wait_at_least(this->group_, word(0), round, kSite));
+      ASSERT_TRUE(this->slot_holds(fabric, 0, round));
+      ASSERT_TRUE(this->slot_holds(fabric, 1, round + 100));
+      fabric.signal_after_puts(this->group_, 0, word(1), round);
+    }
+  };
+  this->on_ranks(6, {sender, idle, receiver});
 }
 
 // C6: a wait that fails says so, keeps the first record, and every later wait fails too.
 TYPED_TEST(FabricContract, WaitEndsAtItsDeadline) {
   this->deadline_ = milliseconds(40);
-  this->on_ranks(
-      7, {[&](auto& fabric) {
-        EXPECT_FALSE(fabric.wait_at_least(this->group_, word(9), 5, {Operation::combine, Phase::result, 2, 4}));
-        const WaitRecord record = fabric.waits().failure();
-        EXPECT_EQ(record.operation, Operation::combine);
-        EXPECT_EQ(record.phase, Phase::result);
-        EXPECT_EQ(record.my_rank, 0);
-        EXPECT_EQ(record.missing_rank, 2);
-        EXPECT_EQ(record.reported_by, 0);
-        EXPECT_EQ(record.token, 4);
-        EXPECT_EQ(record.epoch_seen, 0u);
-        EXPECT_EQ(record.epoch_wanted, 5u);
-        fabric.signal_without_order(this->group_, 0, word(8), 1);
-        EXPECT_FALSE(fabric.wait_at_least(this->group_, word(8), 1, kSite));
-      }});
+  const auto waiter = [&](auto& fabric) {
+    EXPECT_FALSE(fabric.wait_at_least(this->group_, word(9), 5, {Operation::combine, Phase::result, 2, 4}));
+    const WaitRecord record = fabric.waits().failure();
+    EXPECT_EQ(record.operation, Operation::combine);
+    EXPECT_EQ(record.phase, Phase::result);
+    EXPECT_EQ(record.my_rank, 0);
+    EXPECT_EQ(record.missing_rank, 2);
+    EXPECT_EQ(record.reported_by, 0);
+    EXPECT_EQ(record.token, 4);
+    EXPECT_EQ(record.epoch_seen, 0u);
+    EXPECT_EQ(record.epoch_wanted, 5u);
+    fabric.signal_without_order(this->group_, 0, word(8), 1);
+    EXPECT_FALSE(fabric.wait_at_least(this->group_, word(8), 1, kSite));
+  };
+  this->on_ranks(7, {waiter});
 }
 
 // C6: an abort word ends a wait at once, and names the culprit.
 TYPED_TEST(FabricContract, WaitEndsWhenAPeerAborts) {
-  this->on_ranks(8, {[&](auto& fabric) {
-                       EXPECT_FALSE(fabric.wait_at_least(this->group_, word(9), 5, kSite));
-                       EXPECT_EQ(fabric.waits().failure().missing_rank, 2);
-                       EXPECT_EQ(fabric.waits().failure().reported_by, 1);
-                     },
-                     [&](auto& fabric) {
-                       constexpr Epoch kGaveUpOnRank2 = Epoch{5} << 16 | 3;
-                       fabric.signal_without_order(this->group_, 0, kAbortWords + sizeof(SignalWord), kGaveUpOnRank2);
-                     }});
+  const auto waiter = [&](auto& fabric) {
+    EXPECT_FALSE(fabric.wait_at_least(this->group_, word(9), 5, kSite));
+    EXPECT_EQ(fabric.waits().failure().missing_rank, 2);
+    EXPECT_EQ(fabric.waits().failure().reported_by, 1);
+  };
+  const auto aborting = [&](auto& fabric) {
+    constexpr Epoch kGaveUpOnRank2 = Epoch{5} << 16 | 3;
+    fabric.signal_without_order(this->group_, 0, kAbortWords + sizeof(SignalWord), kGaveUpOnRank2);
+  };
+  this->on_ranks(8, {waiter, aborting});
 }
 
 // C7: a word never goes back, and what was bound to the last signal is what stays.
 TYPED_TEST(FabricContract, SignalsToOneWordKeepTheirOrder) {
   constexpr std::uint64_t kSignals = 60;
-  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    this->on_ranks(seed,
-                   {[&](auto& fabric) {
-                      for (std::uint64_t value = 1; value <= kSignals; ++value) {
-                        const std::size_t index = value % kSlots;  // a source of its own while it may still be read
-                        if (index == 0) {
-                          ASSERT_TRUE(fabric.wait_at_least(this->group_, word(1), value - 1, kSite));
-                        }
-                        this->fill(fabric, index, value);
-                        fabric.put_then_signal(this->group_, 1,
-                                               {slot(0), this->source(fabric, index), kSlotBytes, word(0), value});
-                        if (value % 3 == 0) fabric.signal_after_puts(this->group_, 1, word(2), value);
-                        if (value % 3 == 1) fabric.signal_without_order(this->group_, 1, word(2), value);
-                      }
-                    },
-                    [&](auto& fabric) {
-                      Epoch newest = 0;
-                      Epoch newest_loose = 0;
-                      const auto look = [&] {
-                        const Epoch now = load_acquire(*reinterpret_cast<const SignalWord*>(fabric.local(word(0))));
-                        const Epoch loose = load_acquire(*reinterpret_cast<const SignalWord*>(fabric.local(word(2))));
-                        EXPECT_GE(now, newest);
-                        EXPECT_GE(loose, newest_loose);
-                        newest = now;
-                        newest_loose = loose;
-                      };
-                      for (std::uint64_t value = 1; value <= kSignals; ++value) {
-                        ASSERT_TRUE(fabric.wait_at_least(this->group_, word(0), value, kSite));
-                        look();
-                        if (value % kSlots == kSlots - 1) {
-                          ASSERT_TRUE(this->slot_holds(fabric, 0, value));
-                          fabric.signal_after_puts(this->group_, 0, word(1), value);
-                        }
-                      }
-                      ASSERT_TRUE(fabric.wait_at_least(this->group_, word(2), kSignals, kSite));
-                      look();
-                      EXPECT_EQ(newest, kSignals);
-                      EXPECT_EQ(newest_loose, kSignals);
-                    }});
-  }
+  const auto sender = [&](auto& fabric) {
+    for (std::uint64_t value = 1; value <= kSignals; ++value) {
+      const std::size_t index = value % kSlots;  // a source of its own while it may still be read
+      if (index == 0) {
+        ASSERT_TRUE(fabric.wait_at_least(this->group_, word(1), value - 1, kSite));
+      }
+      this->fill(fabric, index, value);
+      fabric.put_then_signal(this->group_, 1, {slot(0), this->source(fabric, index), kSlotBytes, word(0), value});
+      if (value % 3 == 0) fabric.signal_after_puts(this->group_, 1, word(2), value);
+      if (value % 3 == 1) fabric.signal_without_order(this->group_, 1, word(2), value);
+    }
+  };
+  const auto receiver = [&](auto& fabric) {
+    Epoch newest = 0;
+    Epoch newest_loose = 0;
+    const auto look = [&] {
+      const Epoch now = load_acquire(*reinterpret_cast<const SignalWord*>(fabric.local(word(0))));
+      const Epoch loose = load_acquire(*reinterpret_cast<const SignalWord*>(fabric.local(word(2))));
+      EXPECT_GE(now, newest);
+      EXPECT_GE(loose, newest_loose);
+      newest = now;
+      newest_loose = loose;
+    };
+    for (std::uint64_t value = 1; value <= kSignals; ++value) {
+      ASSERT_TRUE(fabric.wait_at_least(this->group_, word(0), value, kSite));
+      look();
+      if (value % kSlots == kSlots - 1) {
+        ASSERT_TRUE(this->slot_holds(fabric, 0, value));
+        fabric.signal_after_puts(this->group_, 0, word(1), value);
+      }
+    }
+    ASSERT_TRUE(fabric.wait_at_least(this->group_, word(2), kSignals, kSite));
+    look();
+    EXPECT_EQ(newest, kSignals);
+    EXPECT_EQ(newest_loose, kSignals);
+  };
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) this->on_ranks(seed, {sender, receiver});
 }
 
 }  // namespace
