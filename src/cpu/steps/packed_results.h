@@ -2,6 +2,13 @@
 // rank by rank, and to each rank token by token, in the order in which that rank sends. So the results of a rank lie
 // together at the source and in the rank's send buffer, and many travel as one put. In [token][j or k] few would have a
 // neighbour.
+//
+// by_rank, 2 ranks. Of rank 0's tokens, 0 and 2 go to both ranks, 1 to rank 1 only. Its slots, as PackedSlots has them:
+//
+//   slot         0  1 | 2  3  4    begin      0, 2        at rank 0, by expert rank
+//   from rank    0  0 | 1  1  1    begin_at   0: 2        at rank 1, whose results begin there at rank 0
+//   of token     0  2 | 0  1  2    before     0: 0, 1, 2  at rank 1, for tokens 0, 1, 2 of rank 0
+//   of_result    0  1 | 0  1  2    slot = begin + of_result at the source = begin_at + before at the sender
 #pragma once
 
 #include <cstdint>
