@@ -138,7 +138,7 @@ std::vector<std::string> given_of_plan(const InfoArguments& asked) {
 
 void run(const InfoArguments& asked) {
   if (asked.lists_models) {
-    const Plan models = list_of_models();
+    const InfoPlan models = list_of_models();
     return asked.json ? print(models.report) : print(models.text);
   }
   Json devices = Json::array({cpu_device()});
@@ -151,7 +151,7 @@ void run(const InfoArguments& asked) {
   const std::string machine = device_text(found, plans ? "This machine: " : "") + "\n" + table.text();
   std::string text = fmt::format("ferry {}\n\n{}{}", kVersion, machine, plans ? "" : missing_text());
   if (plans) {  // what was asked, before what is here
-    const Plan plan = plan_of(asked);
+    const InfoPlan plan = plan_of(asked);
     report.update(plan.report);
     text = fmt::format("{}\n{}{}", plan.text, machine, missing_text().empty() ? "" : kWhyMissing);
   }

@@ -237,12 +237,12 @@ bool asks_for_plan(const InfoArguments& asked) {
   return !asked.model.empty() || asked.ranks || asked.experts || asked.top_k || asked.tokens || asked.hidden;
 }
 
-Plan plan_of(const InfoArguments& asked) {
+InfoPlan plan_of(const InfoArguments& asked) {
   const Shape shape = shape_of(asked);
   const ExchangeOptions options = options_of(asked);
   const Backend& backend = planned_backend(asked.backend, shape.ranks);
   const PlannedMemory memory = planned_memory(shape, options, backend);
-  Plan plan;
+  InfoPlan plan;
   plan.report = report_of(asked, shape, backend, memory);
   plan.text = wrapped(fmt::format("{}{}, {}, {}, results in {}, backend {}; a message is {}", model_text(asked),
                                   to_string(shape), asked.format, to_string(options.reduction), asked.results,
@@ -258,7 +258,7 @@ Plan plan_of(const InfoArguments& asked) {
   return plan;
 }
 
-Plan list_of_models() {
+InfoPlan list_of_models() {
   Table table({{"model", "model", true},
                {"hidden", "hidden"},
                {"experts", "experts"},

@@ -11,14 +11,14 @@ namespace ferry::app {
 
 bool asks_for_plan(const InfoArguments& asked);
 
-struct Plan {
+struct InfoPlan {
   std::string text;
   Json report;  // an object with the keys that the plan adds
 };
 // Throws Error(invalid_argument) where the shape is impossible.
-Plan plan_of(const InfoArguments& asked);
+InfoPlan plan_of(const InfoArguments& asked);
 
 // The models that --model takes.
-Plan list_of_models();
+InfoPlan list_of_models();
 
 }  // namespace ferry::app
