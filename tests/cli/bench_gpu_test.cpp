@@ -13,7 +13,7 @@ namespace {
 // Every token names every expert, so each rank gets every token once and all its rows.
 BenchCase everything() {
   BenchCase bench;
-  bench.shape = {4, 8, 8, 10, 256};
+  bench.shape = {.ranks = 4, .experts = 8, .top_k = 8, .max_tokens = 10, .hidden = 256};
   bench.format = format_named("fp8_block128");
   return bench;
 }

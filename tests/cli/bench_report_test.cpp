@@ -16,7 +16,7 @@ namespace {
 BenchResult result(BenchOperation operation = BenchOperation::pair) {
   BenchResult made;
   made.bench.operation = operation;
-  made.bench.shape = {2, 8, 2, 234, 256};
+  made.bench.shape = {.ranks = 2, .experts = 8, .top_k = 2, .max_tokens = 234, .hidden = 256};
   made.measured.samples.seconds = {10e-6, 20e-6, 30e-6, 40e-6, 1e-3};
   made.measured.bytes = {1e6, 0, 0, 0, 0, 1e6};
   made.measured.wire.bytes_per_second = 100e9;

@@ -129,7 +129,7 @@ std::string gpu_text(const Columns& columns, bool one_node) {
 std::string simulated_text(const Columns& columns) {
   std::vector<Simulated> results;
   for (BenchCase bench : cases(columns)) {
-    bench.shape = {2048, 2048, 2, 2, 64};
+    bench.shape = {.ranks = 2048, .experts = 2048, .top_k = 2, .max_tokens = 2, .hidden = 64};
     SimulatedCase of{bench, {}, 32};
     of.cluster.ranks = 2048;
     of.cluster.ranks_per_node = 1;

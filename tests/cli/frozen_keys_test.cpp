@@ -48,7 +48,7 @@ const Paths kTimes = {"time_us/min", "time_us/median", "time_us/p90", "time_us/p
 BenchCase skewed(BenchOperation operation = BenchOperation::pair) {
   BenchCase bench;
   bench.operation = operation;
-  bench.shape = {2, 8, 2, 10, 256};
+  bench.shape = {.ranks = 2, .experts = 8, .top_k = 2, .max_tokens = 10, .hidden = 256};
   bench.routing = RoutingKind::zipf;
   return bench;
 }

@@ -43,12 +43,14 @@ TEST(ShapesOfCommands, AreRefusedWhereTheLibraryRefusesThem) {
 }
 
 TEST(ShapesOfCommands, NameTheOptionTheValueAndTheLimit) {
-  EXPECT_EQ(refusal_of({9, 8, 2, 1, 32}),
+  EXPECT_EQ(refusal_of({.ranks = 9, .experts = 8, .top_k = 2, .max_tokens = 1, .hidden = 32}),
             "--ranks 9: must be at most the number of experts, 8: every rank owns one or more");
-  EXPECT_EQ(refusal_of({4, 8, 33, 1, 32}),
+  EXPECT_EQ(refusal_of({.ranks = 4, .experts = 8, .top_k = 33, .max_tokens = 1, .hidden = 32}),
             "--top-k 33: must be 1 to 8, the number of experts: those of a token are distinct");
-  EXPECT_EQ(refusal_of({4, 8, 2, 1, 100}), "--hidden 100: must be a positive multiple of 32");
-  EXPECT_EQ(refusal_of({4, 8, 2, 0, 32}).substr(0, 23), "--tokens 0: must be 1 t");
+  EXPECT_EQ(refusal_of({.ranks = 4, .experts = 8, .top_k = 2, .max_tokens = 1, .hidden = 100}),
+            "--hidden 100: must be a positive multiple of 32");
+  EXPECT_EQ(refusal_of({.ranks = 4, .experts = 8, .top_k = 2, .max_tokens = 0, .hidden = 32}).substr(0, 23),
+            "--tokens 0: must be 1 t");
 }
 
 // The largest number that the message names works, and the next does not.

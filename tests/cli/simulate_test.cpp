@@ -121,7 +121,7 @@ constexpr std::uint64_t kSignal = 8;
 
 SimulatedCase four_ranks(Reduction reduction = Reduction::by_rank) {
   SimulatedCase of;
-  of.bench.shape = {4, 4, 3, 1, 64};
+  of.bench.shape = {.ranks = 4, .experts = 4, .top_k = 3, .max_tokens = 1, .hidden = 64};
   of.bench.reduction = reduction;
   of.cluster.ranks = 4;
   of.cluster.ranks_per_node = 2;
@@ -180,7 +180,7 @@ TEST(Simulation, OwnEntriesTakeThePlaceOfTheTable) {
 
 TEST(Simulation, GivesTheLastRankOfASmallNodeWhatHasNoPlaceThere) {
   SimulatedCase of = four_ranks();
-  of.bench.shape = {5, 5, 1, 1, 64};
+  of.bench.shape = {.ranks = 5, .experts = 5, .top_k = 1, .max_tokens = 1, .hidden = 64};
   of.cluster.ranks = 5;
   Simulation simulation(of);
   simulation.add(3, Routing{{4}, {}});  // the third node is rank 4 alone

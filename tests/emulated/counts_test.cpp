@@ -184,7 +184,7 @@ TEST_F(EmulatedCounts, WaitForTheMessagesOfARefusedDispatchBetweenNodes) {
 // I15: counts that are given are still on their way from this rank's own copy when its next dispatch gives others.
 TEST_F(EmulatedCounts, ThatAreGivenBetweenNodesAreSentFromTwoCopies) {
   ScenarioSettings settings;
-  settings.shape = {4, 10, 3, 9, 96};
+  settings.shape = {.ranks = 4, .experts = 10, .top_k = 3, .max_tokens = 9, .hidden = 96};
   settings.options = conformance::options_for("mxfp8");
   settings.options.row_orders = {RowOrder::by_source};
   settings.row_orders = {RowOrder::by_source};

@@ -38,7 +38,7 @@ struct Nodes {
 
 conformance::ScenarioSettings settings_of(RowOrders orders, RowOrder order) {
   conformance::ScenarioSettings settings;
-  settings.shape = {1, 4, 2, 8, 64};
+  settings.shape = {.ranks = 1, .experts = 4, .top_k = 2, .max_tokens = 8, .hidden = 64};
   settings.options = conformance::options_for("mxfp8");
   settings.options.row_orders = orders;
   settings.row_orders = {order};
@@ -109,7 +109,7 @@ TEST(EmulatedGraphs, HaveAsFewKernelsAsTheOptionsNeed) {
   emulated::set_gpus({.multiprocessors = 8});
   expect_nodes_with("few blocks", {1, 1}, [](Settings& s) { s.max_blocks = cuda::kLeastBlocks; });
   expect_nodes_with("few blocks and many tokens, whose scales a kernel of their own stores", {2, 1}, [](Settings& s) {
-    s.shape = {1, 5, 2, 600, 1024};
+    s.shape = {.ranks = 1, .experts = 5, .top_k = 2, .max_tokens = 600, .hidden = 1024};
     s.options = conformance::options_for("fp8_block128");
     s.max_blocks = cuda::kLeastBlocks;
   });

@@ -87,7 +87,7 @@ TEST_F(EmulatedHosts, LeaveNoErrorOfAQueryBehind) {
 // cannot wait for others, so the wait is an error here.
 TEST_F(EmulatedHosts, FollowTheLastCallThatWasNotCaptured) {
   ScenarioSettings settings = settings_of({RowOrder::by_expert}, 9);
-  settings.shape = {1, 4, 2, 9, 96};
+  settings.shape = {.ranks = 1, .experts = 4, .top_k = 2, .max_tokens = 9, .hidden = 96};
   const Scenario scenario = conformance::make_scenario(settings);
   run_cuda_ranks(1, false, [&](World& world) {
     RefusingRank rank(world, scenario);
@@ -111,7 +111,7 @@ TEST_F(EmulatedHosts, FollowTheLastCallThatWasNotCaptured) {
 // A caller may destroy a stream when the exchange has had its next call.
 TEST_F(EmulatedHosts, AskNoStreamOfAnEarlierCall) {
   ScenarioSettings settings = settings_of({RowOrder::by_expert}, 9);
-  settings.shape = {1, 4, 2, 9, 96};
+  settings.shape = {.ranks = 1, .experts = 4, .top_k = 2, .max_tokens = 9, .hidden = 96};
   const Scenario scenario = conformance::make_scenario(settings);
   run_cuda_ranks(1, false, [&](World& world) {
     RefusingRank rank(world, scenario);
@@ -132,7 +132,7 @@ TEST_F(EmulatedHosts, AskNoStreamOfAnEarlierCall) {
 // As after a warm-up: the default stream takes part in no capture, and a capture that it is touched beside is lost.
 TEST_F(EmulatedHosts, TouchNoDefaultStreamBesideACapture) {
   ScenarioSettings settings = settings_of({RowOrder::by_expert}, 9);
-  settings.shape = {1, 4, 2, 9, 96};
+  settings.shape = {.ranks = 1, .experts = 4, .top_k = 2, .max_tokens = 9, .hidden = 96};
   const Scenario scenario = conformance::make_scenario(settings);
   run_cuda_ranks(1, false, [&](World& world) {
     RefusingRank rank(world, scenario);

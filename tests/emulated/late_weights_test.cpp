@@ -18,7 +18,7 @@ class EmulatedLateWeights : public EmulatedGpus {};
 // I24: more weights than one block stores, so the word follows the last of several blocks. Each round has others.
 TEST_F(EmulatedLateWeights, OfSeveralBlocksComeBeforeTheirWord) {
   conformance::ScenarioSettings settings;
-  settings.shape = {2, 9, 8, 500, 32};
+  settings.shape = {.ranks = 2, .experts = 9, .top_k = 8, .max_tokens = 500, .hidden = 32};
   settings.options = conformance::options_for("bf16");
   settings.options.late_weights = true;
   settings.weights_at = conformance::WeightsAt::combine;

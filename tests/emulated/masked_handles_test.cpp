@@ -85,7 +85,8 @@ TEST_F(EmulatedMaskedHandles, AreGoodInEveryOrderOfRows) {
   using enum RowOrder;
   for (const EmulatedReach reach : {EmulatedReach::direct, EmulatedReach::late_puts})
     for (const std::vector<RowOrder>& orders : {std::vector{in_place, by_source, padded}, {by_expert, in_place}}) {
-      ScenarioSettings settings = settings_of("fp8_block128", {4, 10, 8, 9, 128}, orders);
+      ScenarioSettings settings =
+          settings_of("fp8_block128", {.ranks = 4, .experts = 10, .top_k = 8, .max_tokens = 9, .hidden = 128}, orders);
       settings.more_outputs = reach == EmulatedReach::direct;
       go_on(Left(settings), reach);
     }
@@ -95,7 +96,8 @@ TEST_F(EmulatedMaskedHandles, AreGoodInEveryOrderOfRows) {
 TEST_F(EmulatedMaskedHandles, HaveNoScalesThatAKernelOfTheirOwnStores) {
   emulated::set_gpus({.multiprocessors = 8});
   for (const char* format : {"fp8_block128", "nvfp4"}) {
-    ScenarioSettings settings = settings_of(format, {2, 5, 2, 600, 1024}, {RowOrder::by_expert});
+    ScenarioSettings settings = settings_of(
+        format, {.ranks = 2, .experts = 5, .top_k = 2, .max_tokens = 600, .hidden = 1024}, {RowOrder::by_expert});
     settings.max_blocks = cuda::kLeastBlocks;
     std::atomic<int> launched = 0;
     change_params<cuda::ScalesParams>([&](cuda::ScalesParams&) { ++launched; });
@@ -109,7 +111,8 @@ TEST_F(EmulatedMaskedHandles, HaveNoScalesThatAKernelOfTheirOwnStores) {
 // it. Which rows are laid out is not said.
 TEST_F(EmulatedMaskedHandles, OfAnyBytesMakeNoRowsThatHaveNoPlace) {
   for (const RowOrder order : {RowOrder::by_expert, RowOrder::padded}) {
-    const Left left(settings_of("mxfp8", {3, 7, 4, 9, 64}, {order}));
+    const Left left(
+        settings_of("mxfp8", {.ranks = 3, .experts = 7, .top_k = 4, .max_tokens = 9, .hidden = 64}, {order}));
     const std::size_t starts = HandleSizes(3, 9, 4, 3, 0).end[1];
     for (const std::size_t at : {starts + 3, starts + 17, starts + 27})
       go_on(left, EmulatedReach::direct, [&](Handle& handle, cudaStream_t stream) { handle.spoil(at, stream); });

@@ -172,7 +172,7 @@ TEST_F(EmulatedOutputs, OfHandlesSayWhichRowsHadNoRoom) {
 TEST_F(EmulatedOutputs, NumberMessagesOfManyChunks) {
   for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source}) {
     ScenarioSettings settings = settings_of("bf16", {order});
-    settings.shape = {2, 5, 2, 1100, 32};
+    settings.shape = {.ranks = 2, .experts = 5, .top_k = 2, .max_tokens = 1100, .hidden = 32};
     const Scenario scenario = make_scenario(settings);
     run_cuda_ranks(2, false, [&](World& world) {
       DeviceRank rank(world, scenario);
@@ -208,7 +208,7 @@ TEST_F(EmulatedOutputs, WithoutSrcInfoNeedNoScalesKernel) {
   for (const char* format : {"fp8_block128", "nvfp4"})
     for (const bool has_src_info : {true, false}) {
       ScenarioSettings settings = settings_of(format, {RowOrder::by_expert});
-      settings.shape = {2, 5, 2, 600, 1024};
+      settings.shape = {.ranks = 2, .experts = 5, .top_k = 2, .max_tokens = 600, .hidden = 1024};
       settings.routing = "uniform";
       settings.more_outputs = false;
       settings.max_blocks = cuda::kLeastBlocks;

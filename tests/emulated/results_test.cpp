@@ -115,7 +115,7 @@ struct Sums {
 
 conformance::ScenarioSettings settings_with(const AnyFormat& results, Reduction reduction) {
   conformance::ScenarioSettings settings;
-  settings.shape = {2, 5, 3, 6, 352};
+  settings.shape = {.ranks = 2, .experts = 5, .top_k = 3, .max_tokens = 6, .hidden = 352};
   settings.options = conformance::options_for("mxfp8", reduction);
   settings.options.result_format = results;
   settings.output_dtype = DType::f32;

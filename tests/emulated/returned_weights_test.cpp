@@ -21,7 +21,7 @@ class ReturnedWeightsOfNodes : public testing::TestWithParam<Reduction> {
 // puts come.
 TEST_P(ReturnedWeightsOfNodes, AreHomeBeforeTheirResultsBetweenNodes) {
   conformance::ScenarioSettings settings;
-  settings.shape = {3, 7, 3, 9, 96};
+  settings.shape = {.ranks = 3, .experts = 7, .top_k = 3, .max_tokens = 9, .hidden = 96};
   settings.options = conformance::options_for("bf16", GetParam());
   settings.options.returns_weights = true;
   const HeapMap map = make_heap_map(settings.shape, settings.options, 0, true);

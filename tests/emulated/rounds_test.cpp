@@ -126,7 +126,7 @@ TEST_P(EmulatedRounds, AgreeByLatePuts) {
 // Every run above asks so of its rounds.
 TEST(EmulatedInputs, ThatChangedAreFound) {
   conformance::ScenarioSettings settings;
-  settings.shape = {2, 4, 2, 5, 32};
+  settings.shape = {.ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 5, .hidden = 32};
   settings.options = conformance::options_for("bf16", Reduction::by_rank);
   const conformance::Scenario scenario = make_scenario(settings);
   const DeviceRound round(scenario, 1);
@@ -172,7 +172,7 @@ TEST(EmulatedLists, OfWholeDispatchesComeFromTheTableOrTheCounts) {
 TEST(EmulatedRoundsOfNodes, AgreeWhereTokenListsLag) {
   Random random(5);
   SessionSettings settings = draw_settings(random, "bf16", Reduction::by_rank, 1);
-  settings.shape = {2, 4, 2, 70, 32};
+  settings.shape = {.ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 70, .hidden = 32};
   settings.options.fused_shared_expert = false;
   settings.options.row_orders = kAllOrders;
   settings.row_orders = {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded};

@@ -150,7 +150,7 @@ TEST_F(GpuAllExchanges, LeaveTheMultiprocessorsThatAreReserved) {
   cuda_check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
   for (const int reserved : {32, multiprocessors - 3}) {
     ScenarioSettings settings;
-    settings.shape = {1, 8, 4, 2000, 1024};
+    settings.shape = {.ranks = 1, .experts = 8, .top_k = 4, .max_tokens = 2000, .hidden = 1024};
     settings.options = conformance::options_for("fp8_block128");
     settings.options.gpu.reserve_sms = reserved;
     const Scenario scenario = conformance::make_scenario(settings);
@@ -177,7 +177,8 @@ TEST_F(GpuAllExchanges, LeaveTheMultiprocessorsThatAreReserved) {
   options.gpu.reserve_sms = multiprocessors - 2;
   const int devices[] = {0};
   const auto worlds = make_cuda_worlds(devices);
-  EXPECT_THROW(Exchange(*worlds[0], {1, 8, 4, 20, 1024}, options), Error);
+  EXPECT_THROW(Exchange(*worlds[0], {.ranks = 1, .experts = 8, .top_k = 4, .max_tokens = 20, .hidden = 1024}, options),
+               Error);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 ScenarioSettings settings_for(const char* format, Reduction reduction = Reduction::by_rank) {
   ScenarioSettings settings;
-  settings.shape = {1, 8, 3, 10, 64};
+  settings.shape = {.ranks = 1, .experts = 8, .top_k = 3, .max_tokens = 10, .hidden = 64};
   settings.options = conformance::options_for(format, reduction);
   settings.seed = 21;
   return settings;

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 TEST(GpuInputScale, OutOfBoundsIsFoundAndSaidOnce) {
   if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
   conformance::ScenarioSettings settings;
-  settings.shape = {1, 8, 3, 10, 64};
+  settings.shape = {.ranks = 1, .experts = 8, .top_k = 3, .max_tokens = 10, .hidden = 64};
   settings.options = conformance::options_for("nvfp4");
   const conformance::Scenario scenario = conformance::make_scenario(settings);
   run_cuda_ranks(1, false, [&](World& world) {

@@ -136,7 +136,7 @@ TEST_F(GpuStreams, OfExchangesThatAreGoneKeepNoMemory) {
 TEST_F(GpuStreams, OfAnExchangeTakeTheMemoryThatWasSaid) {
   const Scenario scenario = conformance::make_scenario([] {
     ScenarioSettings settings;
-    settings.shape = {1, 64, 8, 4096, 1024};
+    settings.shape = {.ranks = 1, .experts = 64, .top_k = 8, .max_tokens = 4096, .hidden = 1024};
     settings.options = conformance::options_for("bf16");
     return settings;
   }());
@@ -200,7 +200,7 @@ TEST_F(GpuStreams, OfAllAreRefusedWhereRanksShareAGpu) {
 // which the host holds up.
 TEST_F(GpuStreams, OfOneExchangeKeepTheOrderOfItsCalls) {
   ScenarioSettings settings;
-  settings.shape = {1, 8, 3, 40, 256};
+  settings.shape = {.ranks = 1, .experts = 8, .top_k = 3, .max_tokens = 40, .hidden = 256};
   settings.options = conformance::options_for("fp8_block128");
   const Scenario scenario = conformance::make_scenario(settings);
   run_cuda_ranks(1, false, [&](World& world) {
@@ -226,7 +226,7 @@ TEST_F(GpuStreams, OfOneExchangeKeepTheOrderOfItsCalls) {
 // In a capture the order is an edge of the graph, and nothing of it reaches outside.
 TEST_F(GpuStreams, OfOneCaptureKeepTheOrderOfItsCalls) {
   ScenarioSettings settings;
-  settings.shape = {1, 8, 3, 40, 256};
+  settings.shape = {.ranks = 1, .experts = 8, .top_k = 3, .max_tokens = 40, .hidden = 256};
   settings.options = conformance::options_for("bf16");
   const Scenario scenario = conformance::make_scenario(settings);
   run_cuda_ranks(1, false, [&](World& world) {
@@ -267,7 +267,7 @@ TEST_F(GpuStreams, OfOneCaptureKeepTheOrderOfItsCalls) {
 // are made not to: whatever touches the default stream meanwhile ends such a capture.
 TEST_F(GpuStreams, MayBeCapturedBehindAWarmUpOnTheDefaultStream) {
   ScenarioSettings settings;
-  settings.shape = {1, 8, 3, 40, 256};
+  settings.shape = {.ranks = 1, .experts = 8, .top_k = 3, .max_tokens = 40, .hidden = 256};
   settings.options = conformance::options_for("bf16");
   const Scenario scenario = conformance::make_scenario(settings);
   run_cuda_ranks(1, false, [&](World& world) {

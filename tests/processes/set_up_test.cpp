@@ -86,7 +86,7 @@ std::size_t mappings() {
 
 TEST(ProcessWorlds, LeaveNothingOpen) {
   conformance::ScenarioSettings settings;
-  settings.shape = {3, 9, 3, 9, 64};
+  settings.shape = {.ranks = 3, .experts = 9, .top_k = 3, .max_tokens = 9, .hidden = 64};
   const conformance::Scenario scenario = make_scenario(settings);
   const std::size_t files = open_files();
   for (int repeat = 0; repeat < 20; ++repeat) {

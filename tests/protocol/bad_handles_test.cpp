@@ -86,7 +86,8 @@ TEST(BadHandles, OfAMaskThatHasTheRankItselfAreRefused) {
 
 // One rank alone sees its own handle only. Its scales are in tiles.
 Scenario tiled_alone(std::uint64_t seed, bool is_short = false) {
-  ScenarioSettings alone = settings_of({1, 6, 3, 5, 64}, "mxfp8", Reduction::by_rank);
+  ScenarioSettings alone =
+      settings_of({.ranks = 1, .experts = 6, .top_k = 3, .max_tokens = 5, .hidden = 64}, "mxfp8", Reduction::by_rank);
   alone.options.tiled_scales = true;
   alone.options.deadline = std::chrono::milliseconds(5);
   alone.options.short_handles = is_short;

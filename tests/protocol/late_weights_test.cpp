@@ -48,7 +48,8 @@ TEST_P(LateWeights, AgreeWithTheOracle) {
 
 // I15, I24: replays that follow each other at once write their weights again and again. Rows by_source say them.
 TEST_P(LateWeights, ReuseTheirBuffers) {
-  conformance::ScenarioSettings settings = settings_of({3, 6, 3, 4, 32}, "bf16", Reduction::by_rank);
+  conformance::ScenarioSettings settings =
+      settings_of({.ranks = 3, .experts = 6, .top_k = 3, .max_tokens = 4, .hidden = 32}, "bf16", Reduction::by_rank);
   settings.options.late_weights = true;
   settings.options.row_orders = {RowOrder::by_expert, RowOrder::by_source};
   settings.row_orders = {RowOrder::by_source, RowOrder::by_source, RowOrder::by_expert};
@@ -83,7 +84,8 @@ TEST_P(LateWeights, ReuseTheirBuffers) {
 
 // I24: a combine that follows a combine writes weights into the memory of those before.
 TEST_P(LateWeights, CombineAgainAndAgain) {
-  conformance::ScenarioSettings settings = settings_of({4, 8, 2, 4, 32}, "bf16", Reduction::by_rank);
+  conformance::ScenarioSettings settings =
+      settings_of({.ranks = 4, .experts = 8, .top_k = 2, .max_tokens = 4, .hidden = 32}, "bf16", Reduction::by_rank);
   settings.options.late_weights = true;
   settings.weights_at = WeightsAt::combine;
   std::vector<Scenario> weighed{make_scenario(settings)};

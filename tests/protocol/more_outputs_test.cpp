@@ -47,7 +47,8 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, MoreOutputs, testing::ValuesIn(all_fake_kinds(
 TEST(RowsWithoutRoom, AreAwaitedAsAllOthers) {
   for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place}) {
     conformance::ScenarioSettings settings;
-    settings.shape = {3, 3, 3, 4, 32};  // every token names every rank
+    settings.shape = {
+        .ranks = 3, .experts = 3, .top_k = 3, .max_tokens = 4, .hidden = 32};  // every token names every rank
     settings.options = conformance::options_for("bf16");
     settings.options.deadline = std::chrono::milliseconds(200);
     settings.options.row_orders = kAllOrders;

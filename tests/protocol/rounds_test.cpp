@@ -50,7 +50,7 @@ TEST_P(Rounds, AgreeWithTheOracle) {
 
 // Many rounds in a row use both copies of every buffer again and again, at a shape whose slots all change hands.
 TEST_P(Rounds, ReuseTheirBuffers) {
-  SessionSettings many = settings({3, 6, 3, 4, 32});
+  SessionSettings many = settings({.ranks = 3, .experts = 6, .top_k = 3, .max_tokens = 4, .hidden = 32});
   many.num_rounds = 24 / kFewer;
   for (std::uint64_t seed = 1; seed <= 8 / kFewer && !HasFailure(); ++seed) run(kind(), seed, make_session(many, seed));
 }
@@ -58,7 +58,7 @@ TEST_P(Rounds, ReuseTheirBuffers) {
 // I8. Which rank writes slot [t][j] changes from round to round, so a late result of an abandoned round would land in
 // another rank's.
 TEST_P(Rounds, CanBeAbandonedAfterCombineAsync) {
-  SessionSettings abandoned = settings({4, 8, 2, 4, 32});
+  SessionSettings abandoned = settings({.ranks = 4, .experts = 8, .top_k = 2, .max_tokens = 4, .hidden = 32});
   abandoned.abandons = 1.0;
   abandoned.num_rounds = 6;
   for (std::uint64_t seed = 1; seed <= 16 / kFewer && !HasFailure(); ++seed) {
@@ -70,8 +70,10 @@ TEST_P(Rounds, CanBeAbandonedAfterCombineAsync) {
 }
 
 TEST_P(Rounds, OfTwoExchangesOverlap) {
-  const Session first = make_session(settings({3, 7, 3, 5, 64}), 11);
-  const Session second = make_session(settings({3, 5, 2, 6, 32}), 12);
+  const Session first =
+      make_session(settings({.ranks = 3, .experts = 7, .top_k = 3, .max_tokens = 5, .hidden = 64}), 11);
+  const Session second =
+      make_session(settings({.ranks = 3, .experts = 5, .top_k = 2, .max_tokens = 6, .hidden = 32}), 12);
   run_fake_ranks(kind(), 3, 13, [&](FakeWorld& world) {
     Exchange one(world, first.shape, first.options);
     Exchange other(world, second.shape, second.options);
@@ -87,7 +89,8 @@ TEST_P(Rounds, OfTwoExchangesOverlap) {
 
 // What a rank sent is delivered although it has destroyed its exchange, and a peer may still signal its memory.
 TEST_P(Rounds, OutliveTheExchangeOfAFasterRank) {
-  const Session session = make_session(settings({4, 8, 3, 6, 64}), 21);
+  const Session session =
+      make_session(settings({.ranks = 4, .experts = 8, .top_k = 3, .max_tokens = 6, .hidden = 64}), 21);
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     run_fake_ranks(kind(), 4, seed, [&](FakeWorld& world) {
       for (int again = 0; again < 3; ++again) {
@@ -118,7 +121,7 @@ class Interleavings : public testing::TestWithParam<FakeKind> {};
 TEST_P(Interleavings, AllAgreeWithTheOracle) {
   for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
     SessionSettings settings;
-    settings.shape = {3, 4, 2, 2, 32};
+    settings.shape = {.ranks = 3, .experts = 4, .top_k = 2, .max_tokens = 2, .hidden = 32};
     settings.options = conformance::options_for("bf16", reduction);
     settings.num_rounds = 6;
     const Session session = make_session(settings, 31);

@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, Counts, testing::ValuesIn(all_fake_kinds().beg
 TEST(CountsOfAStoppedRank, AreMissed) {
   constexpr int kStopped = 1;
   conformance::ScenarioSettings settings;
-  settings.shape = {3, 6, 2, 5, 64};
+  settings.shape = {.ranks = 3, .experts = 6, .top_k = 2, .max_tokens = 5, .hidden = 64};
   settings.options = conformance::options_for("bf16");
   settings.options.deadline = std::chrono::milliseconds(300);
   const conformance::Scenario scenario = conformance::make_scenario(settings);
@@ -127,7 +127,8 @@ class RefusedCounts : public testing::TestWithParam<FakeKind> {};
 
 TEST_P(RefusedCounts, WaitForTheMessagesThatAreOnTheirWay) {
   conformance::ScenarioSettings settings;
-  settings.shape = {3, 3, 3, 4, 32};  // every token names every rank
+  settings.shape = {
+      .ranks = 3, .experts = 3, .top_k = 3, .max_tokens = 4, .hidden = 32};  // every token names every rank
   settings.options = conformance::options_for("bf16");
   settings.routing = "uniform";
   const conformance::Scenario scenario = conformance::make_scenario(settings);

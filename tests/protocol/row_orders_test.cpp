@@ -49,7 +49,7 @@ TEST_P(Orders, AgreeWithTheOracle) {
 // I15: the lists that a rank sends have two copies, as the network may read the ones of the round before.
 TEST_P(Orders, ReuseTheirTokenLists) {
   SessionSettings many;
-  many.shape = {3, 6, 2, 36, 32};
+  many.shape = {.ranks = 3, .experts = 6, .top_k = 2, .max_tokens = 36, .hidden = 32};
   many.options = conformance::options_for("bf16");
   many.options.row_orders = kAllOrders;
   many.row_orders = {RowOrder::by_source};

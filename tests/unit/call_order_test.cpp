@@ -272,7 +272,7 @@ void call(Exchange& exchange, const conformance::RankRound& round, Call which) {
 // Every sequence of four calls on one exchange after the other: a refused call changes nothing.
 TEST(CallOrder, IsWhatAnExchangeAllows) {
   conformance::ScenarioSettings settings;
-  settings.shape = {1, 4, 2, 3, 32};
+  settings.shape = {.ranks = 1, .experts = 4, .top_k = 2, .max_tokens = 3, .hidden = 32};
   settings.options = conformance::options_for("bf16");
   const conformance::Scenario scenario = conformance::make_scenario(settings);
   constexpr int kPlain = static_cast<int>(std::size(kAllCalls));

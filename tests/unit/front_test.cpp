@@ -116,7 +116,7 @@ class Front : public testing::Test {
  protected:
   static conformance::Scenario scenario_of() {
     conformance::ScenarioSettings settings;
-    settings.shape = {3, 6, 2, 3, 32};
+    settings.shape = {.ranks = 3, .experts = 6, .top_k = 2, .max_tokens = 3, .hidden = 32};
     settings.options = conformance::options_for("bf16");
     settings.options.deadline = milliseconds(700);
     return conformance::make_scenario(settings);

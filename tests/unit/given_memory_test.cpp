@@ -81,7 +81,7 @@ TEST(Heap, GivesNothingBackWhereNoPageIsWhole) {
 
 TEST(Release, GivesTheMemoryOfTheSlotsBackToTheSystem) {
   conformance::ScenarioSettings settings;
-  settings.shape = {2, 4, 2, 1024, 1024};
+  settings.shape = {.ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 1024, .hidden = 1024};
   settings.options = conformance::options_for("bf16");
   const conformance::Scenario scenario = conformance::make_scenario(settings);
   run_ranks(2, [&](World& world) {

@@ -121,7 +121,7 @@ TEST(HeapMap, PiecesLieInTheirRegionsAndNeverOverlap) {
 }
 
 TEST(HeapMap, RegionsAndMessagesAreAligned) {
-  const HeapMap map(heap_shape({3, 7, 3, 17, 160}, false, true));
+  const HeapMap map(heap_shape({.ranks = 3, .experts = 7, .top_k = 3, .max_tokens = 17, .hidden = 160}, false, true));
   for (int region = 0; region < HeapMap::kRegions; ++region)
     EXPECT_EQ(map.begin(static_cast<HeapMap::Region>(region)) % HeapMap::kAlignment, 0u);
   EXPECT_EQ(map.message(3, 2, 5) % 16, 0u);
@@ -129,7 +129,7 @@ TEST(HeapMap, RegionsAndMessagesAreAligned) {
 }
 
 TEST(HeapMap, EpochsTwoApartShareTheirMemoryAndNeighboursDoNot) {
-  const HeapMap map(heap_shape({2, 4, 2, 3, 32}, false, true));
+  const HeapMap map(heap_shape({.ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 3, .hidden = 32}, false, true));
   EXPECT_EQ(map.message(4, 1, 2), map.message(6, 1, 2));
   EXPECT_NE(map.message(4, 1, 2), map.message(5, 1, 2));
   EXPECT_EQ(map.sent_message(4, 2), map.sent_message(6, 2));
@@ -137,7 +137,7 @@ TEST(HeapMap, EpochsTwoApartShareTheirMemoryAndNeighboursDoNot) {
 }
 
 TEST(HeapMap, MessagesFourApartShareFourCopies) {
-  HeapShape h = heap_shape({2, 4, 2, 3, 32}, false, true);
+  HeapShape h = heap_shape({.ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 3, .hidden = 32}, false, true);
   h.message_copies = 4;
   const HeapMap map(h);
   EXPECT_EQ(map.message(4, 1, 2), map.message(8, 1, 2));
@@ -169,7 +169,7 @@ TEST(HeapMap, TotalIsWhatTheDesignPromises) {
 
 // Exchanges without rows by_source have the memory that they had without that order.
 TEST(HeapMap, TokenListsTakeMemoryOnlyWhereTheyAreSent) {
-  HeapShape h = heap_shape({4, 16, 3, 70, 64}, false, false);
+  HeapShape h = heap_shape({.ranks = 4, .experts = 16, .top_k = 3, .max_tokens = 70, .hidden = 64}, false, false);
   const HeapMap without(h);
   EXPECT_EQ(without.region_bytes(HeapMap::kTokenLists) + without.region_bytes(HeapMap::kSentTokenLists), 0u);
   h.has_token_lists = true;
@@ -182,14 +182,21 @@ TEST(HeapMap, TokenListsTakeMemoryOnlyWhereTheyAreSent) {
 // A message's slot begins at a line of memory where that takes little, and where no put takes several messages along.
 TEST(HeapMap, MessagesBeginAtLinesWhereThatTakesLittle) {
   const auto slot = [](std::size_t message, bool has_remote_ranks) {
-    return HeapMap({{4, 64, 8, 16, 7168}, 16, message, false, has_remote_ranks, false}).message_slot_bytes();
+    return HeapMap({{.ranks = 4, .experts = 64, .top_k = 8, .max_tokens = 16, .hidden = 7168},
+                    16,
+                    message,
+                    false,
+                    has_remote_ranks,
+                    false})
+        .message_slot_bytes();
   };
   EXPECT_EQ(slot(7392, false), 7424u);
   EXPECT_EQ(slot(7392, true), 7392u) << "neighbours leave in one put";
   EXPECT_EQ(slot(4032, false), 4096u);
   EXPECT_EQ(slot(14336, false), 14336u);
   EXPECT_EQ(slot(576, false), 576u) << "a ninth more memory";
-  const HeapMap map({{4, 64, 8, 16, 7168}, 16, 7392, false, false, false});
+  const HeapMap map(
+      {{.ranks = 4, .experts = 64, .top_k = 8, .max_tokens = 16, .hidden = 7168}, 16, 7392, false, false, false});
   for (const Epoch e : {Epoch{6}, Epoch{7}})
     for (int token = 0; token < 16; ++token) EXPECT_EQ(map.message(e, 3, token) % HeapMap::kAlignment, 0u);
 }
@@ -197,7 +204,12 @@ TEST(HeapMap, MessagesBeginAtLinesWhereThatTakesLittle) {
 // So does a result's.
 TEST(HeapMap, ResultsBeginAtLinesWhereThatTakesLittle) {
   const auto map = [](std::size_t result, bool has_remote_ranks) {
-    HeapShape h{{4, 64, 8, 16, 7168}, 16, 7392, false, has_remote_ranks, false};
+    HeapShape h{{.ranks = 4, .experts = 64, .top_k = 8, .max_tokens = 16, .hidden = 7168},
+                16,
+                7392,
+                false,
+                has_remote_ranks,
+                false};
     h.result = result;
     return HeapMap(h);
   };
@@ -214,7 +226,8 @@ TEST(HeapMap, ResultsBeginAtLinesWhereThatTakesLittle) {
 
 // Indices have 32 bits; offsets have 64.
 TEST(HeapMap, OffsetsGoOnPastFourGigabytes) {
-  const HeapMap map(heap_shape({64, 256, 8, 65536, 7168}, false, false, 7392));
+  const HeapMap map(
+      heap_shape({.ranks = 64, .experts = 256, .top_k = 8, .max_tokens = 65536, .hidden = 7168}, false, false, 7392));
   const std::size_t slots = 64 * 65536;
   EXPECT_EQ(map.message(7, 63, 65535) - map.message(6, 0, 0), (2 * slots - 1) * map.message_slot_bytes());
   EXPECT_GT(map.message(7, 63, 65535), std::size_t{1} << 35);
@@ -231,7 +244,7 @@ TEST(HeapMap, OffsetsGoOnPastFourGigabytes) {
 // I9: a token may name the slot of any other, by an index that leads there.
 TEST(HeapMap, GivesEveryTokenAnIndexOfEverySlot) {
   for (const bool exact : {false, true}) {
-    const HeapMap map(heap_shape({2, 6, 3, 5, 64}, exact, true));
+    const HeapMap map(heap_shape({.ranks = 2, .experts = 6, .top_k = 3, .max_tokens = 5, .hidden = 64}, exact, true));
     const int per_token = static_cast<int>(map.results_per_token());
     for (int token = 0; token < 5; ++token) {
       for (int slot = 0; slot < 5 * per_token; ++slot) {

@@ -64,7 +64,7 @@ TEST(RouteEntries, CountsEarlierEntriesOfTheSameExpert) {
 }
 
 TEST(RouteEntries, DropsEntriesOfMaskedRanks) {
-  Rank rank({3, 6, 2, 2, 32}, 0);
+  Rank rank({.ranks = 3, .experts = 6, .top_k = 2, .max_tokens = 2, .hidden = 32}, 0);
   rank.masked[1] = 1;
   std::uint64_t dropped = 0;
   const RoutingEntry* table = rank.route_ids({2, 0, 3, -1}, &dropped);
@@ -103,7 +103,7 @@ TEST(NamedRanks, AreDistinctAscendingAndNumberTheSlots) {
 
 // A fused shared expert has the tokens of its share, at their own rank, and no others.
 TEST(FindDestinations, AreTheRanksOfTheIdsAndTheOwnOneForTheSharedExpert) {
-  Rank rank({3, 6, 2, 4, 32}, 1);
+  Rank rank({.ranks = 3, .experts = 6, .top_k = 2, .max_tokens = 4, .hidden = 32}, 1);
   rank.plan.shared_groups = 1;
   const std::vector<std::int64_t> ids = {0, 4, 1, -1, 2, 3, -1, 5};
   DispatchArgs args;

@@ -71,7 +71,8 @@ TEST(Sizes, RefusesOptionsThatDoNotFit) {
   expect_refused("reserve_sms", [](ExchangeOptions& o) { o.gpu.reserve_sms = -1; });
   for (const int copies : {0, 1, 3, 8})
     expect_refused("message_copies", [=](ExchangeOptions& o) { o.message_copies = copies; });
-  expect_refused("4294836216 slots", [](ExchangeOptions& o) { o.message_copies = 4; }, {127, 127, 1, 8454402, 32});
+  expect_refused("4294836216 slots", [](ExchangeOptions& o) { o.message_copies = 4; },
+                 {.ranks = 127, .experts = 127, .top_k = 1, .max_tokens = 8454402, .hidden = 32});
   for (const Reduction reduction : {Reduction::exact, Reduction::either})
     expect_refused(to_string(reduction), [=](ExchangeOptions& o) {
       o.reduction = reduction;

@@ -262,7 +262,7 @@ std::string to_string(const Pair& pair) {
 
 std::optional<Combination> combination_of(const Choices& choices) {
   Combination c;
-  c.settings.shape = {3, 8, 4, 10, 128};
+  c.settings.shape = {.ranks = 3, .experts = 8, .top_k = 4, .max_tokens = 10, .hidden = 128};
   c.settings.options = options_for("bf16");
   c.settings.routing = "ragged";
   c.settings.seed = 91;

@@ -69,7 +69,9 @@ TEST(CompiledExchange, RefusesAWorldOfThreads) {
   const auto worlds = make_thread_worlds(1);
   EXPECT_THAT(refusal(ErrorKind::unsupported,
                       [&] {
-                        make_bf16_with_all(*worlds[0], {1, 2, 1, 4, 32}, ExchangeOptions{});
+                        make_bf16_with_all(*worlds[0],
+                                           {.ranks = 1, .experts = 2, .top_k = 1, .max_tokens = 4, .hidden = 32},
+                                           ExchangeOptions{});
                       }),
               AllOf(HasSubstr("GPUs"), HasSubstr("cpu")));
 }

@@ -188,7 +188,8 @@ void refused(const Target& target) {
 
 // A token has min(R, K) result slots.
 void too_many_ranks(const Target& target) {
-  const Scenario scenario = make_scenario(settings_for({4, 8, 2, 6, 32}, 64));
+  const Scenario scenario =
+      make_scenario(settings_for({.ranks = 4, .experts = 8, .top_k = 2, .max_tokens = 6, .hidden = 32}, 64));
   on_ranks(target, 4, "a token for more ranks than it has results", [&](World& world) {
     require_settings(world, scenario.settings);
     require_orders(world, scenario.settings);

@@ -8,7 +8,7 @@ namespace {
 
 ScenarioSettings settings_for(const AnyFormat& results, Reduction reduction, bool unreduced) {
   ScenarioSettings settings;
-  settings.shape = {3, 8, 4, 9, 160};
+  settings.shape = {.ranks = 3, .experts = 8, .top_k = 4, .max_tokens = 9, .hidden = 160};
   settings.options = options_for("mxfp8", reduction);
   settings.options.result_format = results;
   settings.seed = 71;

@@ -81,8 +81,10 @@ void in_turn(const Target& target, Reduction reduction, RowOrder order) {
 void few_in_turn(const Target& target, RowOrder order) {
   constexpr Form kForms[] = {Form::one_call};
   const std::vector<DispatchFormat> further{format_of("fp8_block128", 16), format_of("bf16")};
-  rounds_in_turn(target, in_each_format({2, 5, 2, 4, 64}, Reduction::by_rank, order, 0, further), kForms,
-                 {0, 2, 1, 1, 2, 0});
+  rounds_in_turn(target,
+                 in_each_format({.ranks = 2, .experts = 5, .top_k = 2, .max_tokens = 4, .hidden = 64},
+                                Reduction::by_rank, order, 0, further),
+                 kForms, {0, 2, 1, 1, 2, 0});
 }
 
 // Forward in FP8, back in bf16 by the same handles, on one exchange: as training does. And any sequence.

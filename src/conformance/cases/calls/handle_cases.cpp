@@ -280,21 +280,23 @@ void add_handle_cases(Cases& cases) {
                      [reduction](const Target& target) { micro_batches(target, reduction); }});
     cases.push_back({"handles/any_sequence_" + name, "dispatches and combines with handles in any order", true,
                      [reduction](const Target& target) {
-                       any_sequence(target, {3, 7, 3, 6, 64}, reduction, 1);
+                       any_sequence(target, {.ranks = 3, .experts = 7, .top_k = 3, .max_tokens = 6, .hidden = 64},
+                                    reduction, 1);
                      }});
     cases.push_back({"handles/two_ranks_" + name, "dispatches and combines with handles in any order, on 2 ranks", true,
                      [reduction](const Target& target) {
-                       any_sequence(target, {2, 5, 3, 6, 64}, reduction, 2);
+                       any_sequence(target, {.ranks = 2, .experts = 5, .top_k = 3, .max_tokens = 6, .hidden = 64},
+                                    reduction, 2);
                      }});
   }
   cases.push_back({"handles/shared_expert", "handles kept forward, with a fused shared expert", true,
                    [](const Target& target) { training(target, Reduction::by_rank, true); }});
   for (std::uint64_t seed = 3; seed <= 6; ++seed)
-    cases.push_back(
-        {"handles/sequence_" + std::to_string(seed), "dispatches and combines with handles in any order", false,
-         [seed](const Target& target) {
-           any_sequence(target, {4, 9, 4, 17, 64}, seed % 2 == 0 ? Reduction::exact : Reduction::by_rank, seed);
-         }});
+    cases.push_back({"handles/sequence_" + std::to_string(seed), "dispatches and combines with handles in any order",
+                     false, [seed](const Target& target) {
+                       any_sequence(target, {.ranks = 4, .experts = 9, .top_k = 4, .max_tokens = 17, .hidden = 64},
+                                    seed % 2 == 0 ? Reduction::exact : Reduction::by_rank, seed);
+                     }});
   for (const Reduction reduction : {Reduction::by_rank, Reduction::exact})
     cases.push_back(
         {std::string("handles/short_training_") + to_string(reduction),

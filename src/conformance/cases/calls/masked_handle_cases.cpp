@@ -240,7 +240,7 @@ void go_on(const Target& target, const ScenarioSettings& settings, Form form) {
 // Ranks 0 and 2 have lost each other, and both go on. Rank 1 masks nobody, and need not know.
 void pair(const Target& target) {
   ScenarioSettings settings = settings_for("mxfp8", RowOrder::by_expert);
-  settings.shape = {3, 7, 4, 9, 64};
+  settings.shape = {.ranks = 3, .experts = 7, .top_k = 4, .max_tokens = 9, .hidden = 64};
   const Scenario first = make_scenario(settings);
   std::vector<Scenario> seen;  // by rank
   for (int rank = 0; rank < 3; ++rank) {
@@ -284,14 +284,14 @@ void in_order(const Target& target, RowOrder order, Reduction reduction) {
 void one_k(const Target& target, RowOrder order) {
   const bool tiled = order == RowOrder::by_expert;
   ScenarioSettings settings = settings_for(tiled ? "mxfp8" : "fp8_block128", order);
-  settings.shape = {3, 7, 1, 9, 128};
+  settings.shape = {.ranks = 3, .experts = 7, .top_k = 1, .max_tokens = 9, .hidden = 128};
   settings.options.tiled_scales = tiled;
   go_on(target, settings, Form::one_call);
 }
 
 void shared_expert(const Target& target) {
   ScenarioSettings settings = settings_for("mxfp8", RowOrder::by_expert);
-  settings.shape = {3, 7, 4, 9, 64};
+  settings.shape = {.ranks = 3, .experts = 7, .top_k = 4, .max_tokens = 9, .hidden = 64};
   settings.options.fused_shared_expert = true;
   settings.num_bias = 1;
   settings.options.result_format = format_named("fp8_block128");
@@ -312,7 +312,7 @@ void weights(const Target& target, RowOrder order) {
   go_on(target, settings, Form::one_call);
   settings.more_outputs = false;
   settings.weights_at = order == RowOrder::by_source ? WeightsAt::dispatch : WeightsAt::combine;
-  settings.shape = {3, 7, 4, 9, 64};
+  settings.shape = {.ranks = 3, .experts = 7, .top_k = 4, .max_tokens = 9, .hidden = 64};
   if (order != RowOrder::by_source) go_on(target, settings, Form::split);
   if (order == RowOrder::by_source) return;
   settings.options.late_weights = false;

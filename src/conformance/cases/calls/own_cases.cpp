@@ -8,7 +8,7 @@ namespace {
 
 ScenarioSettings settings_for(const char* format, Reduction reduction) {
   ScenarioSettings settings;
-  settings.shape = {3, 8, 4, 14, 96};
+  settings.shape = {.ranks = 3, .experts = 8, .top_k = 4, .max_tokens = 14, .hidden = 96};
   settings.options = options_for(format, reduction);
   settings.row_orders = {RowOrder::padded, RowOrder::by_expert, RowOrder::in_place};
   settings.routing = "ragged";

@@ -26,9 +26,7 @@ std::vector<Impossible> impossible_settings() {
       {"top_k of 0", {"top_k", "at least 1", "top_k=0"}, [](Setting& s) { s.shape.top_k = 0; }},
       {"top_k of 33",
        {"top_k", "32", "top_k=33"},
-       [](Setting& s) {
-         s.shape = {3, 64, 33, 8, 64};
-       }},
+       [](Setting& s) { s.shape = {.ranks = 3, .experts = 64, .top_k = 33, .max_tokens = 8, .hidden = 64}; }},
       {"top_k above experts", {"top_k", "experts", "top_k=10"}, [](Setting& s) { s.shape.top_k = 10; }},
       {"no tokens", {"max_tokens", "at least 1", "max_tokens=0"}, [](Setting& s) { s.shape.max_tokens = 0; }},
       {"hidden of 48", {"hidden", "32", "hidden=48"}, [](Setting& s) { s.shape.hidden = 48; }},

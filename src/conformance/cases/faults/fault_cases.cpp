@@ -194,7 +194,7 @@ void name_the_culprit(const Target& target) {
 void follow_those_who_wait(const Target& target) {
   require_lost_ranks(target);
   ScenarioSettings settings = settings_for("bf16", Reduction::by_rank, kDefaultDeadline);
-  settings.shape = {3, 9, 3, 6, 64};
+  settings.shape = {.ranks = 3, .experts = 9, .top_k = 3, .max_tokens = 6, .hidden = 64};
   const Scenario scenario = make_scenario(settings);
   on_ranks(target, 3, "a rank that waits for one that waits", [&](World& world) {
     const int rank = world.rank();

@@ -51,7 +51,9 @@ void as_bytes(const Target& target, RowOrder order, Reduction reduction) {
 void few_as_bytes(const Target& target) {
   for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place})
     for (const char* name : {"fp8_block128", "mxfp4", "nvfp4"}) {
-      ScenarioSettings settings = settings_for(format_named(name), {2, 5, 2, 4, 64}, Reduction::by_rank);
+      ScenarioSettings settings =
+          settings_for(format_named(name), {.ranks = 2, .experts = 5, .top_k = 2, .max_tokens = 4, .hidden = 64},
+                       Reduction::by_rank);
       settings.options.row_orders = {RowOrder::by_expert, order};
       settings.row_orders = {order};
       settings.routing = "uniform";

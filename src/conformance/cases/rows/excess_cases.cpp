@@ -9,7 +9,7 @@ namespace {
 
 ScenarioSettings settings_for(const std::vector<RowOrder>& orders) {
   ScenarioSettings settings;
-  settings.shape = {3, 10, 4, 12, 96};
+  settings.shape = {.ranks = 3, .experts = 10, .top_k = 4, .max_tokens = 12, .hidden = 96};
   settings.options = options_for("mxfp8");
   settings.options.workers = 2;
   if (std::ranges::find(orders, RowOrder::by_source) != orders.end())

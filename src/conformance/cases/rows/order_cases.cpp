@@ -15,7 +15,7 @@ constexpr Reduction kReductions[] = {Reduction::by_rank, Reduction::exact};
 
 ScenarioSettings settings_for(const char* format, Reduction reduction, std::vector<RowOrder> orders) {
   ScenarioSettings settings;
-  settings.shape = {3, 8, 4, 14, 96};
+  settings.shape = {.ranks = 3, .experts = 8, .top_k = 4, .max_tokens = 14, .hidden = 96};
   settings.options = options_for(format, reduction);
   for (const RowOrder order : orders)
     if (order == RowOrder::by_source) settings.options.row_orders = kAllOrders;
@@ -170,7 +170,7 @@ void handles(const Target& target, RowOrder order, std::uint64_t seed) {
   ScenarioSettings first = settings_for("nvfp4", Reduction::by_rank, {order});
   ScenarioSettings second = settings_for("bf16", Reduction::by_rank, {order});
   first.options.result_format = format_named("fp8_block128");
-  first.shape = second.shape = {3, 7, 3, 6, 64};
+  first.shape = second.shape = {.ranks = 3, .experts = 7, .top_k = 3, .max_tokens = 6, .hidden = 64};
   second.shape.hidden = 96;
   const HandleSequence sequence = make_handle_sequence({first, second}, seed, 16);
   on_ranks(target, first.shape.ranks, std::string("handles of rows ") + to_string(order), [&](World& world) {

@@ -12,7 +12,7 @@ constexpr RowOrders kAllOrders{RowOrder::by_expert, RowOrder::by_source, RowOrde
 
 ScenarioSettings settings_for(const char* format, RowOrder order, const char* routing = "ragged") {
   ScenarioSettings settings;
-  settings.shape = {3, 8, 4, 14, 96};
+  settings.shape = {.ranks = 3, .experts = 8, .top_k = 4, .max_tokens = 14, .hidden = 96};
   settings.options = options_for(format);
   if (order == RowOrder::by_source) settings.options.row_orders = kAllOrders;
   settings.row_orders = {order};
@@ -59,7 +59,7 @@ void every_routing(const Target& target, RowOrder order) {
 void wide_rows(const Target& target, RowOrder order) {
   for (const char* format : {"bf16", "fp8_block128_ue8m0", "nvfp4"}) {
     ScenarioSettings settings = settings_for(format, order);
-    settings.shape = {2, 9, 4, 16, 2880};
+    settings.shape = {.ranks = 2, .experts = 9, .top_k = 4, .max_tokens = 16, .hidden = 2880};
     settings.scale_form = ScaleForm::columns;
     settings.zero_padding = order != RowOrder::in_place;
     run_scenario(target, settings);

@@ -11,7 +11,7 @@ constexpr RowOrders kAllOrders{RowOrder::by_expert, RowOrder::by_source, RowOrde
 // Outputs with room for a part of the rows.
 ScenarioSettings overflowing(const char* format, RowOrder order, const char* routing = "ragged") {
   ScenarioSettings settings;
-  settings.shape = {3, 8, 4, 14, 96};
+  settings.shape = {.ranks = 3, .experts = 8, .top_k = 4, .max_tokens = 14, .hidden = 96};
   settings.options = options_for(format);
   if (order == RowOrder::by_source) settings.options.row_orders = kAllOrders;
   settings.row_orders = {order};
@@ -38,7 +38,7 @@ void every_routing(const Target& target, RowOrder order) {
 void wide_rows(const Target& target, RowOrder order) {
   for (const char* format : {"bf16", "fp8_block128_ue8m0", "nvfp4"}) {
     ScenarioSettings settings = overflowing(format, order);
-    settings.shape = {2, 9, 4, 16, 2880};
+    settings.shape = {.ranks = 2, .experts = 9, .top_k = 4, .max_tokens = 16, .hidden = 2880};
     settings.options.workers = 2;
     run_scenario(target, settings);
   }
@@ -92,7 +92,7 @@ void shared_expert(const Target& target) {
     ScenarioSettings settings = overflowing("fp8_block128", order);
     settings.options.fused_shared_expert = true;
     settings.room_percent = 70;
-    settings.shape = {3, 8, 4, 6, 96};
+    settings.shape = {.ranks = 3, .experts = 8, .top_k = 4, .max_tokens = 6, .hidden = 96};
     settings.routing = "uniform";
     settings.expert_stride = 6;
     run_scenario(target, settings);

@@ -11,7 +11,7 @@ constexpr RowOrders kAllOrders{RowOrder::by_expert, RowOrder::by_source, RowOrde
 
 ScenarioSettings settings_for(const char* format, RowOrder order, const char* routing = "ragged") {
   ScenarioSettings settings;
-  settings.shape = {3, 10, 4, 12, 96};
+  settings.shape = {.ranks = 3, .experts = 10, .top_k = 4, .max_tokens = 12, .hidden = 96};
   settings.options = options_for(format);
   if (order == RowOrder::by_source) settings.options.row_orders = kAllOrders;
   settings.row_orders = {order};

@@ -10,7 +10,7 @@ namespace {
 
 ScenarioSettings settings_of_three() {
   ScenarioSettings settings;
-  settings.shape = {3, 8, 4, 14, 96};
+  settings.shape = {.ranks = 3, .experts = 8, .top_k = 4, .max_tokens = 14, .hidden = 96};
   settings.options = options_for("bf16");
   settings.seed = 61;
   settings.more_outputs = true;

@@ -113,11 +113,11 @@ void many_groups(const Target& target) {
 // bytes than a cache holds.
 void one_rank(const Target& target) {
   ScenarioSettings settings = settings_for("fp8_block128", "uniform", 7168);
-  settings.shape = {1, 24, 4, 1800, 7168};
+  settings.shape = {.ranks = 1, .experts = 24, .top_k = 4, .max_tokens = 1800, .hidden = 7168};
   run_scenario(target, settings, Form::one_call);
 
   settings = settings_for("nvfp4", "uniform", 608);
-  settings.shape = {1, 24, 4, 2100, 608};
+  settings.shape = {.ranks = 1, .experts = 24, .top_k = 4, .max_tokens = 2100, .hidden = 608};
   settings.options.fused_shared_expert = true;
   run_scenario(target, settings, Form::split);
 
@@ -162,7 +162,7 @@ void combines_of_many_blocks(const Target& target) {
 // place there more than once.
 void combines_of_few_blocks(const Target& target) {
   ScenarioSettings settings = settings_for("fp8_block128", "uniform", 2912);
-  settings.shape = {4, 24, 8, 100, 2912};
+  settings.shape = {.ranks = 4, .experts = 24, .top_k = 8, .max_tokens = 100, .hidden = 2912};
   settings.max_blocks = 8;
   combines(target, settings);
 }

@@ -52,10 +52,11 @@ void add_routing_cases(Cases& cases) {
     cases.push_back({std::string("shapes/") + shape.name, "every format and reduction with " + to_string(shape.shape),
                      is_quick(shape.shape), [&shape](const Target& target) { run_shape(target, shape.shape); }});
   for (const test::RoutingCase& routing : test::routing_cases())
-    cases.push_back({std::string("routings/") + routing.name, routing.what, true, [&routing](const Target& target) {
-                       run_routing(target, routing.name, {3, 11, 4, 20, 64});
-                       run_routing(target, routing.name, {4, 6, 6, 9, 32});
-                     }});
+    cases.push_back(
+        {std::string("routings/") + routing.name, routing.what, true, [&routing](const Target& target) {
+           run_routing(target, routing.name, {.ranks = 3, .experts = 11, .top_k = 4, .max_tokens = 20, .hidden = 64});
+           run_routing(target, routing.name, {.ranks = 4, .experts = 6, .top_k = 6, .max_tokens = 9, .hidden = 32});
+         }});
 }
 
 }  // namespace ferry::conformance

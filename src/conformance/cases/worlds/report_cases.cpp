@@ -78,7 +78,11 @@ void memory_of_exchanges(const Target& target) {
 void exact_row_capacity(const Target& target) {
   for (const char* format : {"bf16", "fp8_block128", "nvfp4"}) {
     ScenarioSettings settings;
-    settings.shape = {3, 8, 8, 6, 32};  // every token goes to every expert: all rows are filled
+    settings.shape = {.ranks = 3,
+                      .experts = 8,
+                      .top_k = 8,
+                      .max_tokens = 6,
+                      .hidden = 32};  // every token goes to every expert: all rows are filled
     settings.options = options_for(format);
     settings.options.fused_shared_expert = true;
     settings.options.expert_alignment = format == std::string("bf16") ? 16 : 0;

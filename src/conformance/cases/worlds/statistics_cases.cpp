@@ -18,7 +18,7 @@ constexpr RowOrders kAllOrders{RowOrder::by_expert, RowOrder::by_source, RowOrde
 
 ScenarioSettings settings_for(const char* format, Reduction reduction, const char* results, RowOrder order) {
   ScenarioSettings settings;
-  settings.shape = {3, 8, 4, 15, 160};
+  settings.shape = {.ranks = 3, .experts = 8, .top_k = 4, .max_tokens = 15, .hidden = 160};
   settings.options = options_for(format, reduction);
   settings.options.result_format = result_format_named(results);
   if (order == RowOrder::by_source) settings.options.row_orders = kAllOrders;
