@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import socket
 import tempfile
 from typing import Any, Callable
 
@@ -19,6 +21,21 @@ def on_threads(ranks: int, body: Callable[..., Any], *args: Any) -> list[Any]:
     """body(group, rank, ranks, *args) on each rank. The group is a ferry.World, which Buffer takes, too."""
     os.environ["FERRY_DEEPEP_DEADLINE"] = DEADLINE
     return ferry.run_ranks(ranks, lambda world: body(world, world.rank, ranks, *args))
+
+
+def free_port() -> str:
+    """A port that nothing listens at, below those that connections get by themselves: of these, one may be taken before
+    the test listens there."""
+    for tries_left in reversed(range(100)):
+        port = random.SystemRandom().randrange(12_000, 32_000)  # tests seed the other generator
+        with socket.socket() as found:
+            try:
+                found.bind(("127.0.0.1", port))
+                break
+            except OSError:
+                if tries_left == 0:
+                    raise
+    return str(port)
 
 
 def why_no_gpus() -> str | None:

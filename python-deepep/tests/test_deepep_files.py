@@ -17,7 +17,6 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
@@ -28,6 +27,7 @@ import pytest
 import torch
 
 import deep_ep
+from launch import free_port
 
 CLONE = os.environ.get("FERRY_DEEPEP_CLONE", "")
 COMMITS = {"v1": "567632d", "v2": "dd758ca"}
@@ -66,11 +66,8 @@ def run(folder: pathlib.Path, file: str, *options: str, module: str = "ours", cp
     """The file by two ranks on GPUs, whose processes it starts where there are two; on CPUs by so many."""
     ferry_folder = pathlib.Path(importlib.util.find_spec("ferry").origin).parents[1]  # type: ignore[union-attr, arg-type]
     path = os.pathsep.join(map(str, (folder / module, ferry_folder, folder / file.split("/")[0] / "tests")))
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = str(one.getsockname()[1])
     environment = {name: value for name, value in os.environ.items() if name != "FERRY_DEEPEP_DEVICE"}
-    environment |= {"PYTHONPATH": path, "MASTER_PORT": port}
+    environment |= {"PYTHONPATH": path, "MASTER_PORT": free_port()}
     without_gpus = pathlib.Path(__file__).with_name("without_gpus.py")
     shared = "cpu" if cpus else "cuda" if GPUS < 2 else ""
     commands = [[without_gpus, shared, str(rank)] for rank in range(cpus or 2)] if shared else [[]]

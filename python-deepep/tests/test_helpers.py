@@ -9,7 +9,6 @@ import math
 import os
 import pathlib
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ import torch.distributed as dist
 
 from deep_ep.utils import envs, gate, semantic, testing
 from deep_ep.utils import math as numbers
+from launch import free_port
 from oracle import decoded, encoded, packed
 
 
@@ -163,9 +163,7 @@ def a_rank(rank: int, ranks: int, folder: str) -> None:
 
 
 def test_processes_become_ranks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("MASTER_PORT", str(one.getsockname()[1]))
+    monkeypatch.setenv("MASTER_PORT", free_port())
     monkeypatch.setenv("FERRY_DEEPEP_DEVICE", "cpu")
     torch.multiprocessing.spawn(a_rank, (2, str(tmp_path)), nprocs=2)
     (first, numbers_of_first), (second, numbers_of_second) = (json.loads((tmp_path / rank).read_text()) for rank in "01")

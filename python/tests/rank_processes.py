@@ -1,6 +1,7 @@
 """Tests whose ranks are processes: starts them, and takes what they return."""
 
 import multiprocessing
+import random
 import socket
 import time
 import traceback
@@ -9,9 +10,17 @@ LIMIT = 120  # seconds for all of them
 
 
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """A port that nothing listens at, below those that connections get by themselves: of these, one may be taken before
+    the test listens there."""
+    for tries_left in reversed(range(100)):
+        port = random.SystemRandom().randrange(12_000, 32_000)
+        with socket.socket() as found:
+            try:
+                found.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                if tries_left == 0:
+                    raise
 
 
 def _run(body, arguments, answers):
