@@ -54,11 +54,10 @@ void add_effort_options(CLI::App& command, BenchOptions& options) {
            0.01, 600.0);
   in_range(command.add_option("--iterations", options.effort.iterations, "Number of iterations, in place of --seconds"),
            std::int64_t{1}, std::int64_t{1'000'000});
-  in_range(
-      command.add_option("--cache", options.effort.cache_mib,
-                         "CPU ranks: MiB of the last-level cache, where the system names that of a larger host. "
-                         "The input sets of an iteration's turns take twice as much, and so do the wire's buffers"),
-      std::int64_t{1}, std::int64_t{1'000'000});
+  in_range(command.add_option("--cache", options.cache_mib,
+                              "CPU ranks: MiB of the last-level cache, where the system names that of a larger host. "
+                              "It sizes the input sets and the wire's buffers"),
+           std::int64_t{1}, std::int64_t{1'000'000});
 }
 
 void add_sweep_options(CLI::App& command, BenchOptions& options) {

@@ -26,7 +26,6 @@ constexpr bool is_codec(BenchOperation operation) {
 struct BenchEffort {
   int iterations = 0;
   double seconds = 2.0;
-  int cache_mib = 0;  // 0: the last-level cache that the system names
 };
 inline constexpr int kFewestIterations = 11;
 inline constexpr int kMostIterations = 100'000;

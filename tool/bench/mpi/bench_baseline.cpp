@@ -55,7 +55,7 @@ std::vector<std::string> worker_command(const BenchCase& bench) {
   add("--zipf-exponent", fmt::format("{}", bench.zipf_exponent));
   add("--seconds", fmt::format("{}", bench.effort.seconds));
   if (bench.effort.iterations > 0) add("--iterations", std::to_string(bench.effort.iterations));
-  if (bench.effort.cache_mib > 0) add("--cache", std::to_string(bench.effort.cache_mib));
+  add("--cache", std::to_string(std::max<std::size_t>(this_machine().last_level_cache >> 20, 1)));
   return command;
 }
 

@@ -165,7 +165,7 @@ const Backend& require_backend(const BenchOptions& options) {
                             "without a launcher, with --ranks {}, or add --backend nvshmem",
                             num_processes(), num_processes()));
   if (gpus && options.workers != 1) refuse_or_note(options, "--workers", "is for CPU ranks", "cpu");
-  if (gpus && options.effort.cache_mib != 0) refuse_or_note(options, "--cache", "is for CPU ranks", "cpu");
+  if (gpus && options.cache_mib != 0) refuse_or_note(options, "--cache", "is for CPU ranks", "cpu");
   if (!gpus && options.max_blocks != 0) refuse_or_note(options, "--max-blocks", "is for GPUs", "cuda");
   if (gpus && chosen.ranks == RanksAre::processes)
     for (const std::string& operation : options.operations)
@@ -214,8 +214,8 @@ void note_what_has_no_effect(const BenchOptions& options) {
   if (options.effort.iterations != 0 && options.names_seconds) note("--seconds has no effect beside --iterations");
 }
 
-void take_cache(const BenchEffort& effort) {
-  if (effort.cache_mib != 0) set_last_level_cache(static_cast<std::size_t>(effort.cache_mib) << 20);
+void take_cache(const BenchOptions& options) {
+  if (options.cache_mib != 0) set_last_level_cache(static_cast<std::size_t>(options.cache_mib) << 20);
 }
 
 SimulatedCase simulated_case(const SimulateOptions& options, const BenchCase& bench) {
@@ -332,7 +332,7 @@ void run_bench_command(const BenchOptions& options) {
   const std::string command = typed_command();
   if (options.simulation.simulate) return run_simulation(options, command);
   note_what_has_no_effect(options);
-  take_cache(options.effort);
+  take_cache(options);
   BenchTables tables = tables_of(options);
   Measurers measurers(require_backend(options), {options.ranks.front(), options.nodes, options.baseline, command});
   const std::unique_ptr<BenchTrace> trace = trace_of(options, tables);
@@ -352,7 +352,7 @@ void run_bench_worker_command(const BenchOptions& options) {
   bench.routing = kRoutings.at(options.routings.at(0));
   bench.zipf_exponent = options.zipf_exponent;
   bench.effort = options.effort;
-  take_cache(options.effort);
+  take_cache(options);
   require_valid(bench.shape);
   run_mpi_worker(bench);
 }

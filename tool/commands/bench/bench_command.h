@@ -42,6 +42,7 @@ struct BenchOptions {
   int workers = 1;
   int nodes = 1;
   int max_blocks = 0;
+  int cache_mib = 0;  // 0: as the system says
   BenchEffort effort;
   bool names_seconds = false;  // --seconds was given, be it with its default
   std::string backend = "auto";
