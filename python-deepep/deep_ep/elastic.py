@@ -11,8 +11,8 @@ import torch
 import ferry
 from ferry._halves import give_up_half
 
-from ._arguments import (biases, not_empty, refuse_unknown, refused, require_at_least, require_bf16, require_tensor, require_to_fill,
-                         require_whole)
+from ._arguments import (biases, not_empty, refuse_unknown, refused, require_at_least, require_bf16, require_tensor,
+                         require_to_fill, require_whole)
 from ._config import BUFFER_ALIGNMENT, low_latency_size_hint, rounded_up
 from ._ep_handle import EPHandle, handle_of
 from ._exchanges import Family, Kind
