@@ -64,10 +64,14 @@ check_python() {
 check_cuda() {
   require_nvcc || return 77
   need_python_tools || return 1
-  # The tool links all that is installed. Tests, benchmarks and examples for GPUs are not run.
+  # The tool links all that is installed. Benchmarks and examples for GPUs are not run.
   local configure_options=("$not_run" -DFERRY_PYTHON=ON -DPython_EXECUTABLE="$PWD/$venv/bin/python")
   build_preset cuda ferry_cli ferry_cuda_compile ferry_gpu_tests ferry_gpu_benchmarks ferry_python || return 1
-  # The Python module with GPU ranks, as far as it goes without a GPU.
+  # Tests for GPUs, as far as they go without a GPU; the Python module too.
+  local program log=build/cuda/without_gpu.log
+  for program in activation/gpu_activation_tests hooks/gpu_hook_tests processes/gpu_process_tests; do
+    CUDA_VISIBLE_DEVICES='' "build/cuda/tests/gpu/$program" >"$log" 2>&1 || { cat "$log" >&2; return 1; }
+  done
   PYTHONPATH=build/cuda/python "$venv/bin/pytest" python/tests/test_build.py || return 1
   # Kernels with a user's hooks, from an installed library, those of version 0.1 too; what is built is not run.
   package_project cuda && package_project v0_1/cuda

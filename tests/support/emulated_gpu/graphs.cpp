@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -37,6 +38,12 @@ bool add_to_capture(const Stream& stream, std::function<void(Stream&)> operation
 bool is_anything_captured() {
   const std::lock_guard lock(captures().guard);
   return !captures().of.empty();
+}
+
+bool is_captured(int device) {
+  const std::lock_guard lock(captures().guard);
+  const auto is_there = [&](const auto& capture) { return device_of(*capture.first) == device; };
+  return std::ranges::any_of(captures().of, is_there);
 }
 
 }  // namespace ferry::emulated

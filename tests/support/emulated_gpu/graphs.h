@@ -17,6 +17,7 @@ struct Graph {
 bool add_to_capture(const Stream& stream, std::function<void(Stream&)> operation);
 
 bool is_anything_captured();
+bool is_captured(int device);  // any stream of it
 // The runtime's. CUDA may crash where a call is given such a stream; here the call fails.
 bool was_destroyed(const Stream* stream);
 

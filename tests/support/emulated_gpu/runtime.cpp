@@ -250,6 +250,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 }
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() {
+  if (is_captured(current_device)) return say(cudaErrorStreamCaptureUnsupported);
   return synchronize_device(current_device) ? cudaSuccess : say(cudaErrorLaunchFailure);
 }
 

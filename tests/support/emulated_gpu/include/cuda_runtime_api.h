@@ -26,6 +26,7 @@ enum cudaError_t {
   cudaErrorNotReady = 600,
   cudaErrorPeerAccessAlreadyEnabled = 704,
   cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureImplicit = 906,
 };
 const char* cudaGetErrorName(cudaError_t status);
