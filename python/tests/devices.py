@@ -109,6 +109,7 @@ class ExchangeOnGpu:
     """An exchange whose arguments and results are copied. All else is the exchange's."""
 
     def __init__(self, world, options):
+        options = {name: getattr(value, "plain", value) for name, value in options.items()}  # memory_of
         self.plain = ferry.Exchange(world, **{"deadline": 10.0, **options})
         self._device = world.device
 

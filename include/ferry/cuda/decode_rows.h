@@ -29,9 +29,9 @@ struct DecodeOptions {
 // The caller keeps them all until the kernel is done.
 //
 // Throws Error(invalid_argument) that names the argument, before anything is enqueued: for a layout of another format,
-// a tensor that is not given, has another dtype or shape, or is not contiguous, for host memory and for memory of
-// another device; but not for values in device memory. Rows past row_capacity are left out, and a scale whose tile lies
-// outside the tensor counts as 0. Throws Error(unsupported) where `format` is not one of the library's
+// a format of bytes, a tensor that is not given, has another dtype or shape, or is not contiguous, for host memory and
+// for memory of another device; but not for values in device memory. Rows past row_capacity are left out, and a scale
+// whose tile lies outside the tensor counts as 0. Throws Error(unsupported) where `format` is not one of the library's
 // (ferry/cuda/compiled_decode_rows.cuh compiles the kernel of another), for 2^31 rows or more, and where this build has
 // no kernels for the device.
 void cuda_decode_rows(const AnyFormat& format, const RowLayout& layout, const DispatchOutput& rows,

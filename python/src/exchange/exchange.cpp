@@ -37,8 +37,11 @@ PyExchange::PyExchange(PyWorld& world, const Shape& shape, const PyOptions& opti
     exchange_ = std::shared_ptr<Exchange>(made, [kept](const Exchange* exchange) { delete exchange; });
     // Ahead of the first round: loading it later could wait for a kernel that waits for another rank.
     if (device_.kind != Device::Kind::cuda) return;
-    load_decoder(options.options.format, device_.index);
-    for (const DispatchFormat& other : options.options.more_formats) load_decoder(other.format, device_.index);
+    const auto load = [this](const AnyFormat& format) {
+      if (format.encodes()) load_decoder(format, device_.index);
+    };
+    load(options.options.format);
+    for (const DispatchFormat& other : options.options.more_formats) load(other.format);
   };
   call_waiting(*kept, make, [this] { stay_on(device_); });
 }

@@ -135,6 +135,8 @@ void require_memory(const CallMemory& memory, const DispatchOutput& rows, const 
 }
 
 const DecodeRowsLauncher& launcher_for(const AnyFormat& format) {
+  if (const std::string why = why_without_values(format); !why.empty())
+    refuse_call(ErrorKind::invalid_argument, kCall, "{}", why);
   const DecodeRowsLauncher* const launcher = find_decode_rows_launcher(format.name());
   if (launcher == nullptr)
     refuse_call(ErrorKind::unsupported, kCall,

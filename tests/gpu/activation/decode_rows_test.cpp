@@ -228,15 +228,18 @@ TEST(CudaDecodeRowsRefuses, HostMemoryAndMemoryOfAnotherDevice) {
           {"scales is memory of device 7", "payload is memory of device"});
 }
 
-TEST(CudaDecodeRowsRefuses, AFormatWithoutKernels) {
-  const AnyFormat format = own_decoders().front().format;
-  try {
-    load_cuda_decode_rows(format);
-    ADD_FAILURE() << "taken";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
-    EXPECT_NE(std::string(error.what()).find("compiled_decode_rows"), std::string::npos) << error.what();
-  }
+TEST(CudaDecodeRowsRefuses, FormatsWithoutKernels) {
+  const auto refused = [](const AnyFormat& format, ErrorKind kind, const char* part) {
+    try {
+      load_cuda_decode_rows(format);
+      ADD_FAILURE() << "taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), kind);
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  refused(own_decoders().front().format, ErrorKind::unsupported, "compiled_decode_rows");
+  refused(format_named("bytes_48_3x1"), ErrorKind::invalid_argument, "bytes_48_3x1 are never looked at");
 }
 
 // More rows than there is room for, and tiles far away.
