@@ -7,6 +7,7 @@
 
 #include "emulated/device_rank.h"
 #include "gpu/handle_round.h"
+#include "support/emulated_gpu/memory.h"
 
 namespace ferry::test {
 namespace {
@@ -67,6 +68,33 @@ TEST_F(EmulatedLeaving, SendsResultsOfACombineWithAHandle) {
 TEST_F(EmulatedLeaving, SendsResultsOfACombineThatChoosesItsReduction) {
   for (const Reduction chosen : {Reduction::by_rank, Reduction::exact})
     for (const bool with_handle : {false, true}) leave(Reduction::either, chosen, with_handle);
+}
+
+// CUDA refuses to wait for a device with a captured stream.
+TEST_F(EmulatedLeaving, WaitsForItsKernelsWhileAStreamIsCaptured) {
+  conformance::ScenarioSettings settings;
+  settings.shape = {kRanks, 7, 3, 9, 96};
+  settings.options = conformance::options_for("mxfp8");
+  const conformance::Scenario scenario = conformance::make_scenario(settings);
+  const int before = emulated::unmaps_before_kernels_ended();
+  run_cuda_ranks(kRanks, false, [&](World& world) {
+    cuda::cuda_check(cudaSetDevice(world.rank()), "cudaSetDevice");
+    const Stream captured(world.rank()), stream(world.rank());
+    DeviceRound round(scenario, world.rank());
+    auto exchange = std::make_unique<Exchange>(world, settings.shape, settings.options);
+    exchange->dispatch(round.in, round.out, {.stream = stream.get()});
+    exchange->combine(round.combine_in, round.combine_out, {.stream = stream.get()});
+    cuda::cuda_check(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeThreadLocal), "begin");
+    exchange.reset();
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+    EXPECT_EQ(cudaStreamQuery(stream.get()), cudaSuccess);
+    cudaGraph_t graph = nullptr;
+    cuda::cuda_check(cudaStreamEndCapture(captured.get(), &graph), "cudaStreamEndCapture");
+    cudaGraphDestroy(graph);
+    round.fetch(stream.get());
+    round.host.check_tokens();
+  });
+  EXPECT_EQ(emulated::unmaps_before_kernels_ended(), before);
 }
 
 }  // namespace

@@ -84,6 +84,20 @@ StreamMemory::StreamMemory(const MemoryStream& stream, std::size_t bytes) : stre
 }
 StreamMemory::~StreamMemory() { cudaFreeAsync(data_, stream_); }
 
+// A capture forbids cudaDeviceSynchronize. Freeing waits, too, and is allowed where the thread's mode is relaxed.
+void wait_for_device() noexcept {
+  const cudaError_t status = cudaDeviceSynchronize();
+  if (status == cudaErrorStreamCaptureUnsupported) {
+    constexpr std::size_t kOfItsOwn = 4 << 20;  // not a part of other memory, which CUDA may keep
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    void* memory = nullptr;
+    if (cudaMalloc(&memory, kOfItsOwn) == cudaSuccess) cudaFree(memory);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+  }
+  cudaGetLastError();
+}
+
 void DeferredFree::keep(std::shared_ptr<void> memory) {
   const std::lock_guard lock(guard_);
   kept_.push_back(std::move(memory));
@@ -94,7 +108,7 @@ void DeferredFree::free() {
   int before = 0;
   cudaGetDevice(&before);
   for (const int device : devices_)
-    if (cudaSetDevice(device) == cudaSuccess) cudaDeviceSynchronize();
+    if (cudaSetDevice(device) == cudaSuccess) wait_for_device();
   cudaSetDevice(before);
   kept_.clear();
 }

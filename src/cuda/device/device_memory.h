@@ -90,6 +90,10 @@ class StreamMemory {
   std::byte* data_ = nullptr;
 };
 
+// Waits for all kernels of the current device, also while a stream of it is captured, and leaves no error behind. The
+// wait ends such a capture.
+void wait_for_device() noexcept;
+
 // Memory that is no longer used and is freed later. Freeing waits for all kernels of the device and blocks
 // every launch meanwhile. A running kernel may wait for such a launch (I21), so the memory is freed where all ranks
 // meet.

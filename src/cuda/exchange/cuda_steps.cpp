@@ -37,7 +37,7 @@ CudaSteps::~CudaSteps() {
   int before = 0;
   cudaGetDevice(&before);
   cudaSetDevice(device().index);
-  cudaDeviceSynchronize();  // this rank's kernels write to memory that heaps_ keeps alive
+  wait_for_device();  // this rank's kernels write to memory that heaps_ keeps alive
   kernels_.finish_trace();
   cudaSetDevice(before);
 }
@@ -315,12 +315,11 @@ void CudaSteps::tell_aborted(int missing) {
 // Kernels that are still to run send what they send, but for those behind a refused dispatch that no call has thrown.
 // On GPUs one number counts all dispatches (DeviceState::dispatched), and the number of a combine has those that
 // combines took besides. The host saw no replay of a captured call. So then all that runs ends first, and the device
-// has the numbers. A capture of this device forbids that wait. The caller may have destroyed its streams, so none is
-// asked whether it is captured.
+// has the numbers. The caller may have destroyed its streams, so none is asked.
 void CudaSteps::tell_left(const CallOrder& order) {
   const DeviceScope scope(device().index);
   const bool saw_all = !order_.was_captured();
-  if (!saw_all && cudaDeviceSynchronize() != cudaSuccess) cudaGetLastError();
+  if (!saw_all) wait_for_device();
   const DeviceState now = state_.read();
   const Epoch refused = state_.record().refused(), called = order.dispatch_ticket().message - did_nothing_;
   const bool has_stopped =

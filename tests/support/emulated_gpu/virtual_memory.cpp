@@ -131,7 +131,7 @@ CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
   int device = 0;
   cudaGetDevice(&device);
   if (!is_device_idle(device)) ++unmaps_before_end;
-  cudaDeviceSynchronize();
+  synchronize_device(device);
   const std::lock_guard lock(state().guard);
   const auto found = state().mappings.find(address);
   if (found == state().mappings.end()) return CUDA_ERROR_INVALID_VALUE;
