@@ -6,6 +6,7 @@
 
 `host_us` is the time of one call on this thread, of rank 0: on a GPU kernels are only enqueued, on a CPU it is all of the
 call. `path` says whose call it is:
+  torch            torch's, of one small kernel: what a launch takes on this host
   core             the compiled module, whose arguments are at hand: what C++ takes, and the way into it
   Exchange         ferry.Exchange
   torch.Exchange   ferry.torch.Exchange, whole and in halves
@@ -16,6 +17,7 @@ call. `path` says whose call it is:
 """
 
 import argparse
+import contextlib
 import json
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -25,11 +27,16 @@ import ferry.torch
 import torch
 from torch_ranks import Ranks, graph_times, head_of, host_times, inputs_of, say, summary
 
-PATHS = ("core", "Exchange", "torch.Exchange", "torch.dispatch", "Buffer", "graph")
+PATHS = ("torch", "core", "Exchange", "torch.Exchange", "torch.dispatch", "Buffer", "graph")
+
+
+def of_torch(ranks, *_):
+    """[(name of the measurement, its calls)] and what is to be closed."""
+    number = torch.zeros(1, device=ranks.device)
+    return [("whole", [("add_", lambda: number.add_(1))])], contextlib.ExitStack()
 
 
 def core(ranks, shape, given, options):
-    """[(name of the measurement, its calls)] and what is to be closed."""
     x, ids, weights = inputs_of(ranks, shape, given.tokens)
     exchange = ferry.torch.Exchange(ranks.world, **shape, max_tokens=given.tokens, format=given.format, **options)
     outputs = exchange.allocate_outputs()
@@ -129,8 +136,8 @@ def of_buffer(ranks, shape, given, _):
             ("low latency", [("dispatch", calls.low_latency), ("combine", calls.low_latency_combine)])], calls
 
 
-MAKERS = {"core": core, "Exchange": of_exchange, "torch.Exchange": of_torch_exchange, "torch.dispatch": of_operators,
-          "Buffer": of_buffer}
+MAKERS = {"torch": of_torch, "core": core, "Exchange": of_exchange, "torch.Exchange": of_torch_exchange,
+          "torch.dispatch": of_operators, "Buffer": of_buffer}
 
 
 def measure_hosts(ranks, path, shape, given, head):

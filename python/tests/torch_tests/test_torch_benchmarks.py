@@ -27,7 +27,7 @@ def records_of(program, ranks, *options):
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_host_times_of_calls(ranks):
-    paths = ["core", "Exchange", "torch.Exchange", "torch.dispatch", "graph"]
+    paths = ["torch", "core", "Exchange", "torch.Exchange", "torch.dispatch", "graph"]
     if importlib.util.find_spec("deep_ep"):
         paths.append("Buffer")
     thread = ["--own-thread"] if ranks == 1 else []
