@@ -11,9 +11,11 @@ command_gpu_sanitize() {
   small+=,weights/late_with_handle,weights/returned_in_place,bytes/few
   local refused=refusals/dispatch_input,refusals/combine_by_rank,refusals/weights,refusals/waits,orders/refused
   refused+=,weights/late_refused,weights/returned_refused,sizes/too_small,outputs/refused_arrays,counts/refused,formats/refused
+  refused+=,handles/short_refused,overflow/refused,reductions/refused,bytes/refused,outputs/refused_scales
+  refused+=,options/dynamic_scales_refused,refusals/combine_exact,refusals/int64_ids
   # What only a kernel finds: bad ids and scales, foreign and spoiled handles. Ranks of one process take a GPU each, and
   # do with two. Left out: GpuRefusals and GpuMaskedHandles have four, GpuOtherHandles.AreNotTaken* refuses nothing.
-  local of_one_rank="GpuBadInput.*:*GpuBadId*:GpuInputScale.*"
+  local of_one_rank="GpuBadInput.*:*GpuBadId*:GpuInputScale.*:GpuFormats.LargerThanABlock*"
   local of_two_ranks="GpuHandles.*End*:GpuHandles.RefuseWeights*:GpuHandles.OfRowsThatAreSums*:GpuHandles.ThatLackRows*"
   of_two_ranks+=":GpuAnyHandles.*:GpuShortHandles.*End*:GpuShortHandles.WithTooFewBytes*:GpuOtherHandles.*AreNoticed*"
   of_two_ranks+=":GpuFormats.HandlesWhoseRowsHaveNoRoom*:GpuCounts.ThatAreOutOfRange*"

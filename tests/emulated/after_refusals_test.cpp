@@ -55,8 +55,8 @@ TEST_P(EmulatedRefusals, AreThoseOfAllRanksOfOneThread) {
     std::vector<DispatchInput> in;
     std::vector<DispatchOutput> out;
     std::vector<CallOptions> calls;
-  } all{std::vector<Exchange*>(kRanks), std::vector<DispatchInput>(kRanks), std::vector<DispatchOutput>(kRanks),
-        std::vector<CallOptions>(kRanks)};
+  } all{std::vector<Exchange*>(kRefusingRanks), std::vector<DispatchInput>(kRefusingRanks),
+        std::vector<DispatchOutput>(kRefusingRanks), std::vector<CallOptions>(kRefusingRanks)};
   run([&](World& world) {
     RefusingRank rank(world, scenario);
     DeviceRound round(scenario, world.rank());
@@ -138,7 +138,7 @@ TEST_F(EmulatedRefusedMessages, HaveLandedBeforeTheNextDispatch) {
   const HeapMap map = make_heap_map(scenario.settings.shape, scenario.settings.options, 0, true);
   const Lag lag{map.begin(HeapMap::kMessages), map.begin(HeapMap::kTables), 1'000'000};
   emulated::reset({.late_stays = true});
-  run_worlds(make_late_worlds(kRanks), [&](World& world) {
+  run_worlds(make_late_worlds(kRefusingRanks), [&](World& world) {
     RefusingRank rank(world, scenario);
     DeviceRound round(scenario, world.rank());
     const DispatchInput in = rank.refused_input(round);

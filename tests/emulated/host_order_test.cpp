@@ -28,7 +28,7 @@ void refuse_unasked(RefusingRank& rank, DeviceRound& round) {
 // Who had too many is said in memory that is not there until restore().
 TEST_F(EmulatedHosts, ThrowARefusalWhenTheMemoryIsThereAgain) {
   const Scenario scenario = conformance::make_scenario(settings_of({RowOrder::by_expert}, 9));
-  run_cuda_ranks(kRanks, false, [&](World& world) {
+  run_cuda_ranks(kRefusingRanks, false, [&](World& world) {
     RefusingRank rank(world, scenario);
     DeviceRound round(scenario, world.rank());
     refuse_unasked(rank, round);
@@ -46,7 +46,7 @@ TEST_F(EmulatedHosts, SendWhatTheyCalledAfterARefusal) {
   settings.options.deadline = std::chrono::minutes(10);
   const Scenario scenario = conformance::make_scenario(settings);
   emulated::reset({.slow_device = kLeaves});
-  run_cuda_ranks(kRanks, false, [&](World& world) {
+  run_cuda_ranks(kRefusingRanks, false, [&](World& world) {
     auto rank = std::make_unique<RefusingRank>(world, scenario);
     DeviceRound refused(scenario, world.rank()), round(scenario, world.rank());
     refuse_unasked(*rank, refused);
@@ -71,7 +71,7 @@ TEST_F(EmulatedHosts, SendWhatTheyCalledAfterARefusal) {
 // Else the caller's next look at CUDA's errors finds one of Ferry's.
 TEST_F(EmulatedHosts, LeaveNoErrorOfAQueryBehind) {
   const Scenario scenario = conformance::make_scenario(settings_of({RowOrder::by_expert}, 9));
-  run_cuda_ranks(kRanks, false, [&](World& world) {
+  run_cuda_ranks(kRefusingRanks, false, [&](World& world) {
     RefusingRank rank(world, scenario);
     DeviceRound round(scenario, world.rank());
     if (rank.is_odd()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -149,7 +149,7 @@ TEST_F(EmulatedHosts, LeaveWhenTheirStreamsAreGone) {
   ScenarioSettings settings = settings_of({RowOrder::by_expert}, 9);
   settings.options.deadline = std::chrono::minutes(10);
   const Scenario scenario = conformance::make_scenario(settings);
-  run_cuda_ranks(kRanks, false, [&](World& world) {
+  run_cuda_ranks(kRefusingRanks, false, [&](World& world) {
     auto rank = std::make_unique<RefusingRank>(world, scenario);
     DeviceRound round(scenario, world.rank());
     {

@@ -16,12 +16,12 @@ namespace ferry::test {
 using conformance::Scenario;
 using conformance::ScenarioSettings;
 
-inline constexpr int kRanks = 3;
+inline constexpr int kRefusingRanks = 3;
 inline constexpr int kOdd = 1;  // the rank that has too many
 
 inline ScenarioSettings settings_of(const std::vector<RowOrder>& orders, std::uint64_t seed) {
   ScenarioSettings settings;
-  settings.shape = {kRanks, 7, 3, 9, 96};
+  settings.shape = {kRefusingRanks, 7, 3, 9, 96};
   settings.options = conformance::options_for("fp8_block128");
   settings.options.row_orders = {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
   settings.options.deadline = std::chrono::seconds(20);
@@ -85,8 +85,8 @@ class EmulatedRefusals : public EmulatedGpus, public testing::WithParamInterface
     emulated::reset({.slow_device = GetParam().slow_device});
   }
   static void run(const std::function<void(World&)>& body) {
-    if (GetParam().has_nodes) return run_worlds(make_late_worlds(kRanks), body);
-    run_cuda_ranks(kRanks, false, body);
+    if (GetParam().has_nodes) return run_worlds(make_late_worlds(kRefusingRanks), body);
+    run_cuda_ranks(kRefusingRanks, false, body);
   }
 };
 

@@ -141,5 +141,25 @@ TEST_F(GpuFormats, HandlesWhoseRowsHaveNoRoomEndTheExchange) {
   }
 }
 
+// A block's shared memory holds a message, and a result.
+TEST_F(GpuFormats, LargerThanABlockAreRefused) {
+  run_cuda_ranks(1, false, [](World& world) {
+    const auto refused = [&](int hidden, const char* format, const char* results, std::vector<std::string> parts) {
+      ExchangeOptions options = conformance::options_for(format);
+      options.result_format = result_format_named(results);
+      parts.push_back("bytes of shared memory in a block; device 0 has");
+      conformance::expect_error(world.rank(), results, ErrorKind::unsupported, parts, [&] {
+        const Exchange exchange(world, {1, 4, 2, 8, hidden}, options);
+      });
+    };
+    refused(65536, "fp8_block128", "f32",
+            {"with result_format f32, 262144 bytes a result", "hidden smaller, or give a"});
+    refused(131072, "bf16", "mxfp4", {"in the format bf16, 262144 bytes a message", "Make hidden or experts smaller"});
+    const Shape shape{1, 4, 2, 8, 65536};
+    const Exchange smaller(world, shape, conformance::options_for("fp8_block128"));
+    EXPECT_EQ(smaller.shape(), shape);
+  });
+}
+
 }  // namespace
 }  // namespace ferry::test

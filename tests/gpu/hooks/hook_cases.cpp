@@ -1,43 +1,11 @@
 #include "gpu/hooks/hook_cases.h"
 
-#include <string>
+#include <utility>
 
-#include "gpu/device_round.h"
 #include "support/own_formats.h"
 
 namespace ferry::test {
 namespace {
-
-using conformance::Scenario;
-using conformance::ScenarioSettings;
-using cuda::cuda_check;
-using cuda::DeviceMemory;
-
-constexpr int kMasked = 1;
-
-// Takes from a round what hooks give in its place. Sums that an epilogue adds up begin at zero.
-HookValues take_values(const HookCase& each, const Scenario& scenario, const DeviceMemory& scale, DeviceRound& round) {
-  HookValues values;
-  values.late_from = each.late_from;
-  values.top_k = scenario.settings.shape.top_k;
-  values.hidden = scenario.settings.shape.hidden;
-  cuda_check(cudaMemcpy(scale.data(), &scenario.settings.input_scale, sizeof(float), cudaMemcpyHostToDevice),
-             "cudaMemcpy");
-  values.input_scale = reinterpret_cast<const float*>(scale.data());
-  round.in.input_scale = nullptr;
-  ConstTensor& weights = each.reduction == Reduction::by_rank ? round.in.topk_weights : round.combine_in.topk_weights;
-  if (each.weight) {
-    values.weights = static_cast<const float*>(weights.data);
-    weights = {};
-  }
-  if (each.epilogue) {
-    values.sums = static_cast<float*>(round.combine_out.tokens.data);
-    const auto bytes = static_cast<std::size_t>(round.combine_out.tokens.elements()) * sizeof(float);
-    cuda_check(cudaMemset(values.sums, 0, bytes), "cudaMemset");
-    round.combine_out.tokens = {};
-  }
-  return values;
-}
 
 // The same case under another name, with `exact`.
 HookCase exact_of(HookCase each, const char* name) {
@@ -125,6 +93,26 @@ void add_cases_of_own_formats(std::vector<HookCase>& cases) {
       {.name = "own_format_tiled", .format = any_format<Int8Tiled>(), .make = make_int8_tiled, .hidden = 352});
 }
 
+// Handles and orders of rows. Where rows are by_source, a replay asks the router's weights again.
+void add_cases_of_handles(std::vector<HookCase>& cases) {
+  const HookCase all{.name = "handles",
+                     .format = format_named("nvfp4"),
+                     .make = make_nvfp4_with_all,
+                     .weight = true,
+                     .epilogue = true,
+                     .handles = true};
+  cases.insert(cases.end(), {all, exact_of(all, "handles_exact")});
+  for (const auto [order, name] :
+       {std::pair(RowOrder::by_source, "handles_by_source"), std::pair(RowOrder::padded, "handles_padded")}) {
+    HookCase ordered = all;
+    ordered.name = name;
+    ordered.format = format_named("bf16");
+    ordered.make = make_bf16_with_all;
+    ordered.order = order;
+    cases.push_back(ordered);
+  }
+}
+
 }  // namespace
 
 const std::vector<HookCase>& hook_cases() {
@@ -133,51 +121,10 @@ const std::vector<HookCase>& hook_cases() {
     add_cases_of_hooks(cases);
     add_cases_of_many_tokens(cases);
     add_cases_of_own_formats(cases);
+    add_cases_of_handles(cases);
     return cases;
   }();
   return kCases;
-}
-
-Scenario make_hook_scenario(const HookCase& each, int ranks) {
-  ScenarioSettings settings;
-  settings.shape = {ranks, 3 * ranks + 1, 3, each.tokens, each.hidden};
-  settings.options = conformance::options_for("bf16", each.reduction);
-  settings.options.format = each.format;
-  settings.options.fused_shared_expert = each.shared;
-  if (each.masked && ranks > 2) {
-    settings.options.mask.assign(static_cast<std::size_t>(ranks), false);
-    settings.options.mask[kMasked] = true;
-  }
-  settings.routing = each.routing;
-  settings.output_dtype = each.epilogue ? DType::f32 : DType::bf16;
-  settings.input_scale = each.format == format_named("nvfp4") ? 37.5f : 1.0f;
-  settings.seed = 77;
-  return conformance::make_scenario(settings);
-}
-
-void run_hook_rounds(World& world, int device, const HookCase& each, const Scenario& scenario) {
-  const RankMask& mask = scenario.settings.options.mask;
-  if (is_masked(mask, world.rank())) return;
-  cuda_check(cudaSetDevice(device), "cudaSetDevice");  // where the tensors of this thread are made
-  const auto calls = each.make(world, scenario.settings.shape, scenario.settings.options);
-  for (int turn = 0; turn < 4; ++turn) {
-    DeviceRound round(scenario, world.rank());
-    const DeviceMemory scale(sizeof(float));
-    const HookValues values = take_values(each, scenario, scale, round);
-    cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    world.barrier(mask, conformance::kSuiteDeadline);
-    HookValues at_dispatch = values;  // which calls no hook that is combine's: these would read null
-    at_dispatch.sums = nullptr;
-    if (each.reduction == Reduction::exact) at_dispatch.weights = nullptr;
-    const bool split = turn % 2 == 1;
-    calls->dispatch(round.in, round.out, at_dispatch, split);
-    calls->combine(round.combine_in, round.combine_out, values, split);
-    world.barrier(mask, conformance::kSuiteDeadline);  // all is enqueued: ranks may share a GPU, and fetch waits for it
-    round.fetch();
-    world.barrier(mask, conformance::kSuiteDeadline);
-    round.host.check_rows();
-    round.host.check_tokens();
-  }
 }
 
 }  // namespace ferry::test

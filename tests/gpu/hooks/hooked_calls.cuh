@@ -27,20 +27,20 @@ class Calls final : public HookedCalls {
   Exchange& exchange() override { return hooked_.exchange(); }
   void dispatch(const DispatchInput& in, const DispatchOutput& out, const HookValues& values, bool split) override {
     const auto hooks = Hooks::of(values);
-    if (!split) return hooked_.dispatch(in, out, hooks, kOnOwnStream);
-    hooked_.dispatch_async(in, hooks, kOnOwnStream);
-    hooked_.dispatch_wait(out, kOnOwnStream);
+    if (!split) return hooked_.dispatch(in, out, hooks, on_own_stream());
+    hooked_.dispatch_async(in, hooks, on_own_stream());
+    hooked_.dispatch_wait(out, on_own_stream());
   }
   void combine(const CombineInput& in, const CombineOutput& out, const HookValues& values, bool split) override {
     const auto hooks = Hooks::of(values);
-    if (!split) return hooked_.combine(in, out, hooks, kOnOwnStream);
-    hooked_.combine_async(in, kOnOwnStream);
-    hooked_.combine_wait(out, hooks, kOnOwnStream);
+    if (!split) return hooked_.combine(in, out, hooks, on_own_stream());
+    hooked_.combine_async(in, on_own_stream());
+    hooked_.combine_wait(out, hooks, on_own_stream());
   }
 
  private:
   // The stream of the thread: ranks of other threads may share its GPU.
-  static inline const CallOptions kOnOwnStream{.stream = cudaStreamPerThread};
+  static CallOptions on_own_stream() { return {.stream = cudaStreamPerThread}; }
   Hooked hooked_;
 };
 

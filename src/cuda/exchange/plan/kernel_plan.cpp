@@ -20,6 +20,18 @@ int device_attribute(cudaDeviceAttr attribute, int device) {
   return value;
 }
 
+// Buffers of a block: a message, or a result, of at least one team.
+struct BlockBuffers {
+  std::size_t bytes;
+  std::string of;
+  const char* smaller;  // what the caller may make smaller
+};
+void require_fits(const BlockBuffers& buffers, std::size_t most, int device, int rank) {
+  if (buffers.bytes > most)
+    refuse(ErrorKind::unsupported, rank, "{} needs {} bytes of shared memory in a block; device {} has {}. Make {}",
+           buffers.of, buffers.bytes, device, most, buffers.smaller);
+}
+
 }  // namespace
 
 KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, const ExchangeOptions& options,
@@ -41,13 +53,16 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
   const int buffer_teams = dispatch_buffer_teams(plan_);
   const std::size_t for_dispatch =
       has_by_source ? by_source_shared_bytes(plan_, buffer_teams) : dispatch_shared_bytes(plan_, buffer_teams);
-  const std::size_t needed = std::max(for_dispatch, combine_shared_bytes(plan_));
-  if (needed > most_shared)
-    refuse(
-        ErrorKind::unsupported, rank,
-        "{} in the format {}, {} bytes a message, needs {} bytes of shared memory in a block; device {} has {}. Make "
-        "hidden or experts smaller, or the rows of a bytes_format",
-        to_string(shape), options.format.name(), plan.map.message_bytes(), needed, device.index, most_shared);
+  const BlockBuffers messages{for_dispatch,
+                              fmt::format("{} in the format {}, {} bytes a message,", to_string(shape),
+                                          options.format.name(), plan.map.message_bytes()),
+                              "hidden or experts smaller, or the rows of a bytes_format"};
+  const BlockBuffers results{combine_shared_bytes(plan_),
+                             fmt::format("{} with result_format {}, {} bytes a result,", to_string(shape),
+                                         options.result_format.name(), plan.map.result_bytes()),
+                             "hidden smaller, or give a result_format of fewer bits"};
+  require_fits(messages, most_shared, device.index, rank);
+  require_fits(results, most_shared, device.index, rank);
   has_pipeline_ = kernels.combine.has_pipeline && combine_pipeline_bytes() <= most_shared;
   const auto load = [&](const DispatchLauncher& launcher) {
     LoadedKernel kernel;
