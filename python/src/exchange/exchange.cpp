@@ -219,7 +219,10 @@ void decode_there(PyExchange& self, const nb::dict& outputs, nb::handle values, 
 nb::dict stats_of(PyExchange& self) {
   const std::shared_ptr<const Exchange> open = self.shared();
   if (open == nullptr) throw Closed("this Exchange");
-  const Stats stats = open->stats();
+  const Stats stats = [&] {
+    const nb::gil_scoped_release without_gil;  // on a GPU it copies, maybe behind a kernel that waits for another rank
+    return open->stats();
+  }();
   std::vector<std::uint64_t> tokens, bytes;
   for (const ExpertTraffic& traffic : stats.received) {
     tokens.push_back(traffic.tokens);

@@ -10,6 +10,7 @@
 #include "ferry/detail/activation/swiglu_math.h"
 #include "ferry/detail/cuda/activation/swiglu_launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
+#include "ferry/detail/formats/format_check.h"
 
 namespace ferry {
 namespace cuda {
@@ -49,6 +50,8 @@ void require_memory(const CallMemory& memory, const SwigluInput& in, const Swigl
 }
 
 const SwigluLauncher& launcher_for(const AnyFormat& format) {
+  if (const std::string why = why_without_values(format); !why.empty())
+    refuse_call(ErrorKind::invalid_argument, kSwiglu, "{}", why);
   const SwigluLauncher* const launcher = find_swiglu_launcher(format.name());
   if (launcher == nullptr)
     refuse_call(ErrorKind::unsupported, kSwiglu,

@@ -51,8 +51,17 @@ TEST(LoadCudaDecodeRows, LoadsTheKernel) {
   }
 }
 
-TEST(LoadCudaSwiglu, RefusesAFormatThatIsNotTheLibrarys) {
-  EXPECT_THROW(load_cuda_swiglu(own_formats().front().format), Error);
+TEST(LoadCudaSwiglu, RefusesFormatsWithoutKernels) {
+  const auto refused = [](const AnyFormat& format, ErrorKind kind) {
+    try {
+      load_cuda_swiglu(format);
+      ADD_FAILURE() << "taken: " << format.name();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), kind) << error.what();
+    }
+  };
+  refused(own_formats().front().format, ErrorKind::unsupported);
+  refused(format_named("bytes_48_3x1"), ErrorKind::invalid_argument);
 }
 
 }  // namespace
