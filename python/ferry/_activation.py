@@ -31,6 +31,7 @@ def swiglu(rows: Array, row_offsets: Array, *, format: str | Format = "bf16", sc
     in the format's layout, None for bf16. Rows that are not activated are zeros. Raises InvalidArgument.
 
     Where rows lie on a GPU all arrays do, of torch or cupy as rows are. One kernel is enqueued, which may be captured.
+    The first call of a format loads it, and CUDA may wait for kernels that run: call it once before the first round.
     """
     encoding = format if isinstance(format, Format) else format_named(format)
     interleaved, tiled_scales = flag("interleaved", interleaved), flag("tiled_scales", tiled_scales)

@@ -102,7 +102,7 @@ void add_cases_of_handles(std::vector<HookCase>& cases) {
                      .epilogue = true,
                      .handles = true};
   cases.insert(cases.end(), {all, exact_of(all, "handles_exact")});
-  for (const auto [order, name] :
+  for (const auto& [order, name] :
        {std::pair(RowOrder::by_source, "handles_by_source"), std::pair(RowOrder::padded, "handles_padded")}) {
     HookCase ordered = all;
     ordered.name = name;
