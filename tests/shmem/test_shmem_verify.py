@@ -13,6 +13,9 @@ from support import BINARY
 from test_shmem_layer import OSHRUN, TRANSPORTS, ProcessesTestCase, oshrun
 from verify_job import is_left_out
 
+OF_MORE_RANKS = ("handles/sequence", "handles/short_sequence", "formats/handles", "bytes/handles", "many_rounds_exact",
+                 "shapes/", "faults/growing_mask_exact", "faults/aborted_after_a_round",
+                 "faults/lost_before_combine_exact", "slow_rank_shared_expert")
 WANTS_ALL = bool(os.environ.get("FERRY_TEST_ALL"))
 
 
@@ -84,6 +87,12 @@ class VerifyTestCase(ProcessesTestCase):
 
     def test_nodes_2_of_2(self):
         self.verify(2, "--nodes", 2)
+
+    def test_cases_of_more_ranks_than_two(self):
+        """Those that are not quick, on two nodes of two processes: two processes leave them out."""
+        for name in OF_MORE_RANKS:
+            with self.subTest(name):
+                self.verify(4, "--nodes", 2, "--case", name)
 
     @unittest.skipUnless(WANTS_ALL, "in ./dev test --all: ranks of a node each are in nodes_2_of_2, more in nodes_3_of_8")
     def test_nodes_4_of_4(self):
