@@ -88,6 +88,11 @@ def is_refused_for_tokens(error: ferry.InvalidArgument) -> bool:
     return "max_tokens" in text and "All ranks refuse" in text
 
 
+def lacks_room(error: ferry.InvalidArgument) -> bool:
+    """Whether it is about dispatches that had more rows than room."""
+    return "had more rows than room" in str(error)
+
+
 def with_room(tokens: int) -> int:
     """A limit for so many tokens: a power of two, so that a growing batch makes few exchanges."""
     return max(64, 1 << (tokens - 1).bit_length() if tokens > 1 else 1)

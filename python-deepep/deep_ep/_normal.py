@@ -12,7 +12,7 @@ from ferry._halves import give_up_half
 
 from ._arguments import require_bf16, require_tensor
 from ._config import rounded_up
-from ._exchanges import Family, Kind, is_refused_for_tokens, with_room
+from ._exchanges import Family, Kind, is_refused_for_tokens, lacks_room, with_room
 from ._handles import NormalHandle, Routing, routing_of
 from ._ranks import Ranks
 from ._streams import Call, is_capturing
@@ -71,12 +71,13 @@ class Normal:
         while True:
             family = self._family(choice, kind.num_tokens)
             exchange = family.exchange(kind.hidden)
+            exchange.dispatch_async(**kind.inputs(), **choice.inputs, row_order="by_source", max_blocks=max_blocks)
             try:
-                exchange.dispatch_async(**kind.inputs(), **choice.inputs, row_order="by_source", max_blocks=max_blocks)
                 counts = exchange.wait_for_counts()
                 break
-            except ferry.InvalidArgument as error:
-                if not is_refused_for_tokens(error):
+            except BaseException as error:  # on a GPU also what was found out about ids, of this dispatch or an earlier one
+                if not isinstance(error, ferry.InvalidArgument) or not is_refused_for_tokens(error):
+                    give_up_half(exchange, error)
                     raise
                 self._grow(choice, kind.num_tokens)
         try:
@@ -201,7 +202,7 @@ class Normal:
         try:
             exchange.check()
         except ferry.InvalidArgument as error:
-            if is_refused_for_tokens(error):
+            if not lacks_room(error):
                 raise
             raise ferry.InvalidArgument(f"num_worst_tokens is {worst}, and more rows came to this rank: {error}") from error
 

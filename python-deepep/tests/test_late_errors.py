@@ -1,0 +1,83 @@
+"""Errors that a GPU's kernels find, which a later call throws first of all: each comes once, and the buffer goes on.
+
+CPU ranks refuse ahead, so calls of Ferry stand in for those of a GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import pytest
+import torch
+
+import deep_ep
+import ferry
+from launch import on_threads
+from test_half_done import IDS, WEIGHTS, X, elastic, normal
+
+BAD_IDS, BAD_SCALE = "topk_ids[0, 0] of an earlier dispatch is 99", "input_scale of an earlier dispatch was 0"
+LATE = r"topk_idx\[0, 0\] of an earlier dispatch is 99"
+
+
+class Findings:
+    """What the next calls of these names throw on rank 0, one each, before they do anything."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *names: str) -> None:
+        self.untold: list[str] = []
+        for name in names:
+            patch.setattr(ferry.Exchange, name, self._told_first(getattr(ferry.Exchange, name)))
+
+    def _told_first(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def told_first(exchange: ferry.Exchange, *args: Any, **more: Any) -> Any:
+            if self.untold and exchange.rank == 0:
+                raise ferry.InvalidArgument(f"rank 0: {self.untold.pop(0)}")
+            return call(exchange, *args, **more)
+
+        return told_first
+
+
+@pytest.mark.parametrize("name", ["wait_for_counts", "dispatch_wait"])
+@pytest.mark.parametrize("kind", ["normal", "elastic"])
+def test_a_dispatch_is_given_up(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    findings = Findings(monkeypatch, name)
+
+    def body(group: Any, rank: int, ranks: int) -> None:
+        step: Callable[[Any], torch.Tensor] = normal if kind == "normal" else elastic
+        buffer: Any = deep_ep.Buffer(group) if kind == "normal" else deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=4)
+
+        def dispatch() -> None:
+            if kind == "normal":
+                buffer.dispatch(X, topk_idx=IDS, topk_weights=WEIGHTS,
+                                num_tokens_per_expert=torch.tensor([4, 4], dtype=torch.int32))
+            else:
+                buffer.dispatch(X, IDS, WEIGHTS, num_experts=2)
+
+        expected = step(buffer)
+        for _ in range(2):
+            group.barrier()
+            if rank == 0:
+                findings.untold.append(BAD_IDS)
+                with pytest.raises(ferry.InvalidArgument, match=LATE):
+                    dispatch()
+            else:
+                dispatch()
+            assert torch.equal(step(buffer), expected)
+
+    on_threads(2, body)
+
+
+def test_only_rows_without_room_are_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    findings = Findings(monkeypatch, "check")
+
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.Buffer(group)
+        given: dict[str, Any] = {"topk_idx": IDS, "num_tokens_per_expert": torch.tensor([4, 4], dtype=torch.int32)}
+        buffer.dispatch(X, **given, num_worst_tokens=8)
+        findings.untold.append(BAD_IDS)
+        with pytest.raises(ferry.InvalidArgument) as error:
+            buffer.dispatch(X, **given, num_worst_tokens=5)
+        assert str(error.value).startswith("rank 0: topk_idx[0, 0]") and "num_worst_tokens" not in str(error.value)
+        with pytest.raises(ferry.InvalidArgument, match="num_worst_tokens is 3, and more rows came"):
+            buffer.dispatch(X, **given, num_worst_tokens=3)
+
+    on_threads(1, body)
