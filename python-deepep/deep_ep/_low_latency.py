@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, Callable
 
 import torch
@@ -16,13 +15,18 @@ from ._ranks import Ranks
 from ._streams import Call
 
 
+#: Findings about earlier calls that a second half may be told before it is done.
+_MOST_FINDINGS = 8
+
+
 class Half:
     """What is left to do of a call whose receiving half is still to come."""
 
     def __init__(self, wait: Callable[[Any], None], read: tuple[Any, ...]) -> None:
         self._wait: Callable[[Any], None] | None = wait
         self._read = read  # by the kernels of the second half
-        self._error: BaseException | None = None  # of the second half
+        self._error: BaseException | None = None  # of the second half, which has filled nothing
+        self._findings: list[BaseException] = []  # about calls whose kernels found them, not told yet
 
     def require_done(self, handle: str) -> None:
         """Raises where the second half has not written what it is to write: its memory may hold what was there before."""
@@ -38,23 +42,41 @@ class Half:
         """Whether its hook has said that all ranks refused it: then nothing is half done."""
         return isinstance(self._error, ferry.InvalidArgument) and is_refused_for_tokens(self._error)
 
-    def finish(self, streams: Any) -> None:
-        """Enqueues the second half on the current stream; once, whoever asks first."""
+    def finish(self, streams: Any, tells: bool = True) -> None:
+        """Enqueues the second half on the current stream; once, whoever asks first.
+
+        Then raises: each finding about a call once, and always why the second half has filled nothing. Without `tells` it
+        leaves what Ferry raised to who asks next.
+        """
         with streams.call():
-            if self._error is not None:
-                raise self._error
             if self._wait is not None:
                 wait, self._wait = self._wait, None
                 stream: Any = torch.cuda.current_stream() if streams.device.type == "cuda" else None
-                try:
-                    wait(stream)
-                except BaseException as error:
-                    self._error = error  # whoever asks again is told again: what it was to fill is not there
-                    raise
+                self._do(wait, stream)
                 for tensor in self._read if stream is not None else ():
                     if isinstance(tensor, torch.Tensor):
                         tensor.record_stream(stream)
-        self._read = ()
+                self._read = ()
+            if not tells and (self._error is None or isinstance(self._error, ferry.Error)):
+                return
+            if self._findings:
+                raise self._findings.pop(0)
+            if self._error is not None:
+                raise self._error
+
+    def _do(self, wait: Callable[[Any], None], stream: Any) -> None:
+        """A GPU says first, one at a time, what kernels have found out about calls. Then nothing has been done: the exchange
+        waits for this half still, unless the finding was that all ranks refused its dispatch."""
+        while len(self._findings) < _MOST_FINDINGS:
+            try:
+                return wait(stream)
+            except ferry.InvalidArgument as found:
+                self._findings.append(found)
+            except BaseException as error:
+                is_refused = isinstance(error, ferry.OutOfOrder) and self._findings
+                self._error = self._findings.pop() if is_refused else error
+                return
+        self._error = self._findings.pop()
 
 
 class Padded:
@@ -108,8 +130,7 @@ class LowLatency:
         halves = list(self._halves.values())
         self._halves.clear()
         for half in halves:
-            with contextlib.suppress(ferry.Error):  # its hook raises it. The next call makes a new exchange
-                half.finish(self._streams)
+            half.finish(self._streams, tells=False)  # its hook raises what Ferry did. The next call makes a new exchange
 
     def unmask(self, rank: int) -> None:
         """An exchange never takes a rank back, so the next call makes new ones."""

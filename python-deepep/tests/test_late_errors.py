@@ -66,6 +66,105 @@ def test_a_dispatch_is_given_up(kind: str, name: str, monkeypatch: pytest.Monkey
     on_threads(2, body)
 
 
+def low_latency(buffer: deep_ep.Buffer, dispatched: Callable[[Any], None], combined: Callable[[Any], None]) -> torch.Tensor:
+    """A step whose hooks are called so."""
+    rows, _, handle, _, hook = buffer.low_latency_dispatch(X, IDS, 4, 2, use_fp8=False, return_recv_hook=True)
+    dispatched(hook)
+    sums, _, hook = buffer.low_latency_combine(rows, IDS, WEIGHTS, handle, return_recv_hook=True)
+    combined(hook)
+    return sums
+
+
+def called(hook: Callable[[], None]) -> None:
+    hook()
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("name", ["dispatch_wait", "combine_wait"])
+def test_a_hook_has_done_its_half(name: str, several: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the rows are there, and this rank sends their results, for which the others wait."""
+    findings = Findings(monkeypatch, name)
+
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.Buffer(group)
+        expected = low_latency(buffer, called, called)
+        group.barrier()
+
+        def tells(hook: Callable[[], None]) -> None:
+            if rank == 0:
+                findings.untold += [BAD_IDS, BAD_SCALE] if several else [BAD_IDS]
+                with pytest.raises(ferry.InvalidArgument, match=LATE):
+                    hook()
+                if several:
+                    with pytest.raises(ferry.InvalidArgument, match="input_scale"):
+                        hook()
+            hook()
+
+        hooks = (tells, called) if name == "dispatch_wait" else (called, tells)
+        for these in (hooks, (called, called)):
+            assert torch.equal(low_latency(buffer, *these), expected)
+
+    on_threads(2, body)
+
+
+def test_what_a_hook_has_not_told_the_next_dispatch_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it sends anything."""
+    findings = Findings(monkeypatch, "dispatch_wait")
+
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.Buffer(group)
+        hook = buffer.low_latency_dispatch(X, IDS, 4, 2, use_fp8=False, return_recv_hook=True)[4]
+        if rank == 0:
+            findings.untold.append(BAD_IDS)
+            with pytest.raises(ferry.InvalidArgument, match=LATE):
+                buffer.low_latency_dispatch(X, IDS, 4, 2, use_fp8=False)
+        hook()
+        assert buffer.low_latency_dispatch(X, IDS, 4, 2, use_fp8=False)[1].tolist() == [8]
+
+    on_threads(2, body)
+
+
+def test_a_dispatch_that_all_ranks_refuse_behind_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    findings = Findings(monkeypatch, "dispatch_wait")
+
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.Buffer(group)
+        x, ids = torch.cat([X, X]), torch.cat([IDS, IDS])
+        hook = buffer.low_latency_dispatch(x, ids, 4, 2, use_fp8=False, return_recv_hook=True)[4]
+        if rank == 0:
+            findings.untold.append(BAD_IDS)
+            with pytest.raises(ferry.InvalidArgument, match=LATE):
+                hook()
+        for _ in range(2):
+            with pytest.raises(ferry.InvalidArgument, match="All ranks refuse"):
+                hook()
+        assert buffer.low_latency_dispatch(X, IDS, 4, 2, use_fp8=False)[1].tolist() == [8]
+
+    on_threads(2, body)
+
+
+def test_a_mask_leaves_it_to_the_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    findings = Findings(monkeypatch, "dispatch_wait")
+
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.Buffer(group, low_latency_mode=True, enable_shrink=True)
+        buffer._ranks.deadline = 1.0
+        _, counts, _, _, hook = buffer.low_latency_dispatch(X, IDS, 4, 3, use_fp8=False, return_recv_hook=True)
+        if rank == 2:
+            return
+        if rank == 0:
+            findings.untold.append(BAD_IDS)
+        buffer.low_latency_update_mask_buffer(2, True)
+        assert counts.tolist() == [12]
+        if rank == 0:
+            with pytest.raises(ferry.InvalidArgument, match=LATE):
+                hook()
+        hook()
+        assert buffer.low_latency_dispatch(X, IDS, 4, 3, use_fp8=False)[1].tolist() == [8]
+
+    on_threads(3, body)
+
+
 def test_only_rows_without_room_are_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     findings = Findings(monkeypatch, "check")
 
