@@ -135,6 +135,8 @@ class Call:
     def event(self, *read: Any) -> EventOverlap:
         """What the call returns of its end. `read`: tensors of the caller. None and other values are passed over."""
         if not self._is_async:
+            if self._is_gpu and self._allocates_there and self._stream is not self._compute:
+                self._keep(())  # the caller's stream has waited, but what comes next in the other one may not wait for it
             return EventOverlap()
         if self._is_gpu:
             with torch.cuda.stream(self._stream):

@@ -217,6 +217,9 @@ class ElasticBuffer:
         """The second event is waited for where the first is: that is early enough."""
         self._ranks.require_open()
         require_event("previous_event_before_epilogue", before_epilogue)
+        if require_event("previous_event", previous) is not None and not allocates_there:
+            raise ValueError("previous_event is given; it needs allocate_on_comm_stream: new memory of the current stream "
+                             "may be in use there behind that event")
         if before_epilogue is not None and self._ranks.is_gpu:
             in_comm = previous is not None
             with torch.cuda.stream(self._streams.comm()) if in_comm else contextlib.nullcontext():

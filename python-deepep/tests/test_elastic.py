@@ -355,6 +355,8 @@ def test_what_is_refused() -> None:
         for match, call in {
                 "topk_idx or num_experts is None": lambda: buffer.dispatch(x),
                 "num_max_tokens_per_rank is 0": lambda: buffer.dispatch(x, ids, num_experts=2),
+                "previous_event is given; it needs allocate_on_comm_stream": lambda: buffer.dispatch(
+                    x, ids, num_experts=2, num_max_tokens_per_rank=4, previous_event=buffer.capture()),
                 "x of rank 0 has 3 rows; the limit is num_max_tokens_per_rank = 2": lambda: buffer.dispatch(
                     x, ids, num_experts=2, num_max_tokens_per_rank=2),
         }.items():
@@ -368,6 +370,7 @@ def test_what_is_refused() -> None:
                 "num_max_tokens_per_rank is 8; .* had 4": lambda: buffer.dispatch(x, handle=handle,
                                                                                   num_max_tokens_per_rank=8),
                 "expert_alignment is 8; .* had 1": lambda: buffer.dispatch(x, handle=handle, expert_alignment=8),
+                "previous_event is given; it needs": lambda: buffer.combine(found, handle, previous_event=buffer.capture()),
                 "x has shape": lambda: buffer.combine(found[:1], handle)}.items():
             with pytest.raises(ValueError, match=match):
                 call()

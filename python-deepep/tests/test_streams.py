@@ -90,6 +90,30 @@ def test_a_call_waits_for_what_fills_its_outputs(monkeypatch: pytest.MonkeyPatch
         assert gpu.comm.waits == waits
 
 
+class Made:
+    """Memory that notes which streams it is kept for."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+
+    def record_stream(self, stream: Stream) -> None:
+        self.kept.append(stream.name)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("allocates_there", [False, True])
+def test_memory_is_kept_for_the_other_stream(allocates_there: bool, is_async: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind an event the communication stream does not wait for the caller's, so not for its reads of what it got."""
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: Made())
+    monkeypatch.setattr(_streams, "torch_fills_memory", lambda: False)
+    gpu, event = Gpu(monkeypatch), _streams.EventHandle()
+    event.event = Event()
+    with gpu.streams.call(event, is_async, allocates_there) as call:
+        made: Any = call.empty((1,), torch.uint8)
+        call.event()
+    assert made.kept == (["compute"] if allocates_there else ["comm"] if is_async else [])
+
+
 def test_an_error_at_the_beginning_leaves_the_streams_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu(monkeypatch)
 
