@@ -116,7 +116,8 @@ class Call:
             return
         with self._stack:
             self._streams.ends(self._stream, self._capture)
-            if not self._is_async and self._stream is not self._compute:
+            # Where it raises, its outputs are free again at once, and kernels that it has begun may still write them.
+            if (not self._is_async or error is not None) and self._stream is not self._compute:
                 self._compute.wait_stream(self._stream)
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

@@ -114,6 +114,16 @@ def test_memory_is_kept_for_the_other_stream(allocates_there: bool, is_async: bo
     assert made.kept == (["compute"] if allocates_there else ["comm"] if is_async else [])
 
 
+@pytest.mark.parametrize("raises", [False, True])
+def test_the_callers_stream_waits_for_what_a_call_that_raises_has_begun(raises: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody keeps its outputs: memory of that stream, which kernels in the other one may still write."""
+    gpu = Gpu(monkeypatch)
+    with contextlib.suppress(RuntimeError), gpu.streams.call(async_finish=True):
+        if raises:
+            raise RuntimeError("late")
+    assert gpu.current.waits == (["comm"] if raises else [])
+
+
 def test_an_error_at_the_beginning_leaves_the_streams_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu(monkeypatch)
 
