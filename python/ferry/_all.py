@@ -7,11 +7,13 @@ import queue
 import threading
 from typing import Any, Callable, Mapping, Sequence
 
-from ._arguments import names_in, require
+from ._arguments import flag, names_in, require
 from ._arrays import Array
 from ._arrivals import Arrivals
 from ._errors import Closed, InvalidArgument
 from ._exchange import Exchange
+from ._halves import begin_combine, begin_dispatch
+from ._inputs import Call, dispatch_inputs, sums_to_fill
 from ._world import _run_all
 
 Arguments = Mapping[str, Any]
@@ -100,26 +102,33 @@ def _begin_dispatch(exchange: Exchange, given: dict[str, Any]) -> Callable[[], A
     if given.get("outputs") is not None:
         arrivals = exchange.dispatch(**given)
         return lambda: arrivals
-    extra = (*names_in("extra", given.pop("extra", ())), *(["handle"] if given.pop("leave_handle", False) else []))
-    second = {name: given.pop(name) for name in ("outputs", "row_capacity", "zero_padding") if name in given}
-    exchange.dispatch_async(**given)
-    return lambda: exchange.dispatch_wait(extra=extra, **second, **_common_to_halves(given))
-
-
-_FILLED = ("out", "dtype", "unreduced", "topk_weights_out", "waited_ns", "epilogue", "epilogue_context")  # by combine_wait
+    _taken(given, outputs=None)
+    room, extra, leaves, zero_padding = _taken(given, row_capacity=None, extra=(), leave_handle=False, zero_padding=False)
+    extra = (*names_in("extra", extra), *(["handle"] if flag("leave_handle", leaves) else []))
+    reads = _taken(given, tokens=None, topk_ids=None, topk_weights=None, handle=None)
+    call = _call_of(exchange, reads[0], given)
+    return begin_dispatch(exchange, dispatch_inputs(*reads, given), room, extra, zero_padding, call)
 
 
 def _begin_combine(exchange: Exchange, given: dict[str, Any]) -> Callable[[], Any]:
     if given.get("out") is not None:
         sums = exchange.combine(**given)
         return lambda: sums
-    second = {name: given.pop(name) for name in _FILLED if name in given}
-    exchange.combine_async(**given)
-    return lambda: exchange.combine_wait(**second, **_common_to_halves(given))
+    dtype, unreduced = _taken(given, dtype=None, unreduced=False)
+    fills = sums_to_fill(*_taken(given, out=None, topk_weights_out=None, waited_ns=None, epilogue=None,
+                                 epilogue_context=None))
+    call = _call_of(exchange, given.setdefault("rows", None), given)
+    return begin_combine(exchange, given, fills, dtype, unreduced, call)
 
 
-def _common_to_halves(given: Arguments) -> dict[str, Any]:
-    return {name: given[name] for name in ("deadline", "stream", "max_blocks") if name in given}
+def _taken(given: dict[str, Any], **defaults: Any) -> list[Any]:
+    """Arguments of these names, which `given` no longer has."""
+    return [given.pop(name, default) for name, default in defaults.items()]
+
+
+def _call_of(exchange: Exchange, array: Array, given: dict[str, Any]) -> Call:
+    deadline, stream, max_blocks = _taken(given, deadline=None, stream=None, max_blocks=0)
+    return deadline, exchange._number(stream, array), max_blocks
 
 
 def _run_on_threads(exchanges: Sequence[Exchange], works: Sequence[Callable[[], None]]) -> None:

@@ -9,10 +9,10 @@ from ._arguments import flag, function, names_in, several, text, whole_number
 from ._arrays import Allocate, Array, counted, empty
 from ._arrivals import Arrivals, Handle
 from ._errors import InvalidArgument, OutOfOrder
-from ._halves import end_left_half, give_up_half
+from ._halves import begin_dispatch, end_left_half
 from ._hooks import Epilogue
 from ._inputs import (Begin, Call, Inputs, Reduces, begins_of, combine_inputs, dispatch_inputs, new_sums, reduces,
-                      require_outputs, sums_to_fill, to_fill, without)
+                      require_sums, sums_to_fill, to_fill, without)
 from ._layout import options_of, shape_of
 from ._memory import WithMemory, core_of, leave, share
 from ._outputs import Formats, Spec, spec_of
@@ -161,7 +161,9 @@ class Exchange(WithMemory):
                       or the number or the name of one of more_formats
 
         Arrays are of the caller, and read when it returns. bf16 is ml_dtypes.bfloat16, or its bits as uint16. Raises
-        InvalidArgument (nothing has moved unless it says so), OutOfOrder, PeerMissing.
+        InvalidArgument (nothing has moved unless it says so), OutOfOrder, PeerMissing. On a GPU without outputs and
+        row_capacity the host waits for the counts: not while the stream is captured, and what a kernel of an earlier
+        call found may come out behind the tokens. Then the error says that this dispatch has travelled and lost its rows.
         """
         call = (deadline, self._number(stream, tokens), max_blocks)
         found: Arrivals = self._dispatch(dispatch_inputs(tokens, topk_ids, topk_weights, handle, more), outputs,
@@ -229,9 +231,7 @@ class Exchange(WithMemory):
         """The first half of combine. The exchange keeps a reference to what it reads until combine_wait returns."""
         call = (deadline, self._number(stream, rows), max_blocks)
         more["rows"] = rows
-        inputs, tokens = combine_inputs(more, self._tokens)
-        self._core.combine_async(inputs, call)
-        self._combining, self._reduces, self._stream_home = inputs, reduces(inputs, tokens), call[1]
+        self._combine_async(more, call)
 
     def combine_wait(self, *, out: Array | None = None, dtype: Any = None, unreduced: bool = False,
                      topk_weights_out: Array | None = None, waited_ns: Array | None = None,
@@ -318,14 +318,7 @@ class Exchange(WithMemory):
         if leave_handle is not False and flag("leave_handle", leave_handle):
             extra = (*extra, "handle")
         if outputs is None and row_capacity is None:
-            require_outputs(self._formats, inputs, extra, zero_padding)
-            self._dispatch_async(inputs, call)
-            try:
-                return self.dispatch_wait(extra=extra, zero_padding=zero_padding, deadline=call[0], stream=call[1],
-                                          max_blocks=call[2])
-            except BaseException as error:
-                give_up_half(self, error, call[0])
-                raise
+            return begin_dispatch(self, inputs, None, extra, zero_padding, call)()
         begins = begins_of(inputs, self._formats)
         if outputs is None:
             outputs = without(begins[4], self.allocate_outputs(
@@ -371,6 +364,11 @@ class Exchange(WithMemory):
             raise
         return None if "epilogue" in sums else sums["tokens"]
 
+    def _combine_async(self, given: dict[str, Any], call: Call) -> None:
+        inputs, tokens = combine_inputs(given, self._tokens)
+        self._core.combine_async(inputs, call)
+        self._combining, self._reduces, self._stream_home = inputs, reduces(inputs, tokens), call[1]
+
     def _combine_wait(self, sums: dict[str, Any], dtype: Any, unreduced: bool, call: Call) -> Any:
         if sums["tokens"] is None:
             self._make_sums(sums, dtype, unreduced, self._reduces)
@@ -380,7 +378,6 @@ class Exchange(WithMemory):
 
     def _make_sums(self, sums: dict[str, Any], dtype: Any, unreduced: bool, sources: Reduces) -> None:
         """Puts a new array into what a combine fills, unless an epilogue takes the sums."""
-        if "epilogue" not in sums:
-            sums["tokens"] = self._empty((spec_of("sums", *new_sums(self.shape, dtype, unreduced, sources), 16),))["sums"]
-        elif unreduced or dtype is not None:
-            raise InvalidArgument("unreduced or dtype is given; an epilogue gets sums, and as float32: leave it out")
+        if "epilogue" in sums:
+            return require_sums(self.shape, sums, dtype, unreduced, sources)
+        sums["tokens"] = self._empty((spec_of("sums", *new_sums(self.shape, dtype, unreduced, sources), 16),))["sums"]

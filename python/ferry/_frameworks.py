@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import Any, Sequence
+from typing import Any, ContextManager, Sequence
 
 from . import _ferry
 
@@ -13,12 +14,18 @@ _TORCH = {"u8": "uint8", "i32": "int32", "u32": "int32", "i64": "int64", "f16": 
 #: cupy has no bf16: the same bits as uint16, as in numpy.
 _CUPY = {"u8": "uint8", "i32": "int32", "u32": "uint32", "i64": "int64", "f16": "float16", "bf16": "uint16",
          "f32": "float32", "f64": "float64"}
+_ARRAYS = (("torch", "Tensor"), ("cupy", "ndarray"))
+_AS_IT_IS: ContextManager[None] = contextlib.nullcontext()
 
 
 def framework_of(array: Any) -> str:
-    """"torch" or "cupy" where the array is of one that Ferry makes memory with, else ""."""
-    name = type(array).__module__.partition(".")[0]
-    return name if name in ("torch", "cupy") else ""
+    """"torch" or "cupy" where the array is of one that Ferry makes memory with, or of a class of anybody that inherits
+    from its arrays, else ""."""
+    for name, kind in _ARRAYS:
+        module = sys.modules.get(name)
+        if module is not None and isinstance(array, getattr(module, kind, ())):  # () while it is being imported
+            return name
+    return ""
 
 
 def index_of(device: str) -> int:
@@ -37,6 +44,38 @@ def empty(framework: str, shape: Sequence[int], dtype: str, device: str) -> Any:
             return cupy.empty(tuple(shape), _CUPY[dtype])
     raise TypeError(f"who is to make memory on {device}? Ferry does it with torch or cupy where an argument of the call "
                     "is theirs; else give allocate to the Exchange, arrays as outputs and out, or like")
+
+
+def on_stream(framework: str, number: int, device: str) -> ContextManager[Any]:
+    """In this context memory that the framework makes is for work on that stream of the GPU.
+
+    Memory comes from the pool of a stream: elsewhere work that was enqueued there may still read what it had freed.
+    """
+    if framework == "torch":
+        if number == current_stream(index_of(device)):
+            return _AS_IT_IS
+        cuda = sys.modules["torch"].cuda
+        found: ContextManager[Any] = cuda.stream(cuda.ExternalStream(number, device=device))
+        return found
+    if framework == "cupy" and number != _current_stream(framework, device):
+        cuda = sys.modules["cupy"].cuda
+        stack = contextlib.ExitStack()
+        stack.enter_context(cuda.Device(index_of(device)))
+        stack.enter_context(cuda.ExternalStream(number))
+        return stack
+    return _AS_IT_IS
+
+
+def is_capturing(framework: str, number: int, device: str) -> bool:
+    """Whether the stream is captured in a graph, as the framework says it. False without one: nobody knows."""
+    if framework == "torch":
+        cuda, index = sys.modules["torch"].cuda, index_of(device)
+        is_current = number == current_stream(index) and cuda.current_device() == index
+        with _AS_IT_IS if is_current else cuda.stream(cuda.ExternalStream(number, device=device)):
+            return bool(cuda.is_current_stream_capturing())
+    if framework == "cupy":
+        return bool(sys.modules["cupy"].cuda.runtime.streamIsCapturing(int(number)))
+    return False
 
 
 def taken(framework: str, view: Any) -> Any:

@@ -78,11 +78,12 @@ def begins_of(inputs: Inputs, formats: Formats) -> Begin:
             format, inputs.cannot_fill)
 
 
-def require_outputs(formats: Formats, inputs: Inputs, extra: tuple[str, ...], zero_padding: bool) -> None:
+def require_outputs(formats: Formats, inputs: Inputs, extra: tuple[str, ...], zero_padding: bool,
+                    row_capacity: int | None = None) -> None:
     """Refuses what the second half of a dispatch could not fill, before its first half sends."""
     flag("zero_padding", zero_padding)
     _, order, stride, format, _ = begins_of(inputs, formats)
-    formats.specs(None, order, stride, frozenset(extra), format, 0)
+    formats.specs(row_capacity, order, stride, frozenset(extra), format, 0)
 
 
 def to_fill(outputs: dict[str, Array], zero_padding: bool) -> dict[str, Any]:
@@ -123,3 +124,11 @@ def new_sums(shape: _ferry.Shape, dtype: Any, unreduced: bool, sources: Reduces)
         raise TypeError("rows has no dtype; it must be an array of float32, float16 or bfloat16")
     extents = (tokens, shape.top_k, shape.hidden) if unreduced else (tokens, shape.hidden)
     return extents, name_of_floats(kind, "the dtype of rows") if dtype is None else name_of_floats(dtype)
+
+
+def require_sums(shape: _ferry.Shape, sums: dict[str, Any], dtype: Any, unreduced: bool, sources: Reduces) -> None:
+    """Refuses sums that a combine could not make. `sums`: what it fills."""
+    if "epilogue" not in sums:
+        new_sums(shape, dtype, unreduced, sources)
+    elif unreduced or dtype is not None:
+        raise InvalidArgument("unreduced or dtype is given; an epilogue gets sums, and as float32: leave it out")

@@ -10,6 +10,7 @@ import pytest
 
 import devices
 import ferry
+from as_gpu import CalledAsOnGpus
 from oracle import make_layer
 
 LAYER = make_layer(4, 10, 2, 64, [5, 0, 3, 7])
@@ -98,12 +99,6 @@ def test_a_rank_that_is_not_called_is_missed():
     with pytest.raises(ferry.PeerMissing) as raised:
         ferry.dispatch_all(exchanges[:3], inputs_of(LAYER)[:3])
     assert raised.value.rank == 3
-
-
-class CalledAsOnGpus(ferry.Exchange):
-    """A CPU rank whose halves one thread calls, all first ones first, as it does for GPUs."""
-
-    device = property(lambda _: "cuda:0")
 
 
 def test_without_outputs_all_first_halves_come_first():
