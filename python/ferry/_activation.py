@@ -48,7 +48,8 @@ def swiglu(rows: Array, row_offsets: Array, *, format: str | Format = "bf16", sc
             memory = empty(of, dtype, 16)
             memory.view(np.uint8).fill(0)
             return memory
-        array = _frameworks.empty(framework, of, dtype, gpu)
+        with _frameworks.on_stream(framework, number, gpu):
+            array = _frameworks.empty(framework, of, dtype, gpu)
         _ferry.clear(array, number)
         return array
 

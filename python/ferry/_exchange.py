@@ -127,15 +127,15 @@ class Exchange(WithMemory):
         extra         outputs beside the usual ones: handle, counts, source_starts, row_weights, row_sources, messages,
                       row_scales, overflow, cumulative_counts, waited_ns (docs/outputs.md). The last two start as zeros
         """
-        self._number(stream, like)
+        number = self._stream_of(stream, like)
         wanted = frozenset(names_in("extra", extra))
         outputs = self._empty(self._formats.specs(row_capacity, row_order, expert_stride, wanted,
-                                                  self._formats.number(format), self._begun[0]))
+                                                  self._formats.number(format), self._begun[0]), number)
         for name in wanted and wanted & {"cumulative_counts", "waited_ns"}:
             if self._on_cpu:
                 outputs[name][...] = 0
             else:
-                _ferry.clear(outputs[name], self._number(stream, outputs[name]))
+                _ferry.clear(outputs[name], self._stream_of(stream, outputs[name]))
         return outputs
 
     def dispatch(self, tokens: Array, topk_ids: Array | None = None, topk_weights: Array | None = None, *,
@@ -290,20 +290,29 @@ class Exchange(WithMemory):
     def __repr__(self) -> str:
         return "<ferry.Exchange, closed>" if self.closed else f"<ferry.Exchange, rank {self.rank}, {self.shape!r}>"
 
-    def _empty(self, specs: Sequence[Spec]) -> dict[str, Array]:
+    def _empty(self, specs: Sequence[Spec], stream: int) -> dict[str, Array]:
+        """Memory for what a call on that stream fills."""
         if self._allocate is not None:
             return {name: self._allocate(name, shape, dtype) for name, shape, dtype, *_ in specs}
         if not self._on_cpu:
-            return {name: _frameworks.empty(self._framework, shape, dtype, self._device) for name, shape, dtype, *_ in specs}
+            framework, device = self._framework, self._device
+            with _frameworks.on_stream(framework, stream, device):
+                return {name: _frameworks.empty(framework, shape, dtype, device) for name, shape, dtype, *_ in specs}
         return {name: empty(shape, dtype, alignment) for name, shape, dtype, alignment, _ in specs}
 
     def _number(self, stream: Any, array: Array) -> int:
         """The stream of a call that is given this array. CPUs have none."""
         if self._on_cpu:
             return 0
-        self._framework = _frameworks.framework_of(array) or self._framework
-        self._newest = _frameworks.stream_number(stream, self._framework, self._device)  # it lives until the next call
+        self._newest = self._stream_of(stream, array)  # it lives until the next call: C++ may ask about it
         return self._newest
+
+    def _stream_of(self, stream: Any, array: Array) -> int:
+        """The same of what is no call of C++."""
+        if self._on_cpu:
+            return 0
+        self._framework = _frameworks.framework_of(array) or self._framework
+        return _frameworks.stream_number(stream, self._framework, self._device)
 
     def _same(self, stream: Any) -> int:
         """The stream of a second half; None: that of the first."""
@@ -355,7 +364,7 @@ class Exchange(WithMemory):
         """The sums. `given`, `sums`: as combine_inputs and sums_to_fill have them."""
         inputs, tokens = combine_inputs(given, self._tokens)
         if sums["tokens"] is None:
-            self._make_sums(sums, dtype, unreduced, reduces(inputs, tokens))
+            self._make_sums(sums, dtype, unreduced, reduces(inputs, tokens), call[1])
         try:
             self._core.combine(inputs, sums, call)
         except BaseException:
@@ -371,13 +380,14 @@ class Exchange(WithMemory):
 
     def _combine_wait(self, sums: dict[str, Any], dtype: Any, unreduced: bool, call: Call) -> Any:
         if sums["tokens"] is None:
-            self._make_sums(sums, dtype, unreduced, self._reduces)
+            self._make_sums(sums, dtype, unreduced, self._reduces, call[1])
         self._core.combine_wait(sums, call)
         self._combining = None
         return None if "epilogue" in sums else sums["tokens"]
 
-    def _make_sums(self, sums: dict[str, Any], dtype: Any, unreduced: bool, sources: Reduces) -> None:
+    def _make_sums(self, sums: dict[str, Any], dtype: Any, unreduced: bool, sources: Reduces, stream: int) -> None:
         """Puts a new array into what a combine fills, unless an epilogue takes the sums."""
         if "epilogue" in sums:
             return require_sums(self.shape, sums, dtype, unreduced, sources)
-        sums["tokens"] = self._empty((spec_of("sums", *new_sums(self.shape, dtype, unreduced, sources), 16),))["sums"]
+        spec = spec_of("sums", *new_sums(self.shape, dtype, unreduced, sources), 16)
+        sums["tokens"] = self._empty((spec,), stream)["sums"]

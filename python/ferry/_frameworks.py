@@ -52,11 +52,7 @@ def on_stream(framework: str, number: int, device: str) -> ContextManager[Any]:
     Memory comes from the pool of a stream: elsewhere work that was enqueued there may still read what it had freed.
     """
     if framework == "torch":
-        if number == current_stream(index_of(device)):
-            return _AS_IT_IS
-        cuda = sys.modules["torch"].cuda
-        found: ContextManager[Any] = cuda.stream(cuda.ExternalStream(number, device=device))
-        return found
+        return _AS_IT_IS if number == current_stream(index_of(device)) else _on_stream_of_torch(number, device)
     if framework == "cupy" and number != _current_stream(framework, device):
         cuda = sys.modules["cupy"].cuda
         stack = contextlib.ExitStack()
@@ -66,12 +62,19 @@ def on_stream(framework: str, number: int, device: str) -> ContextManager[Any]:
     return _AS_IT_IS
 
 
+def _on_stream_of_torch(number: int, device: str) -> ContextManager[Any]:
+    cuda = sys.modules["torch"].cuda
+    number = 0 if number == 1 else number  # cudaStreamLegacy, which torch takes for another one
+    found: ContextManager[Any] = cuda.stream(cuda.ExternalStream(number, device=device))
+    return found
+
+
 def is_capturing(framework: str, number: int, device: str) -> bool:
     """Whether the stream is captured in a graph, as the framework says it. False without one: nobody knows."""
     if framework == "torch":
         cuda, index = sys.modules["torch"].cuda, index_of(device)
         is_current = number == current_stream(index) and cuda.current_device() == index
-        with _AS_IT_IS if is_current else cuda.stream(cuda.ExternalStream(number, device=device)):
+        with _AS_IT_IS if is_current else _on_stream_of_torch(number, device):
             return bool(cuda.is_current_stream_capturing())
     if framework == "cupy":
         return bool(sys.modules["cupy"].cuda.runtime.streamIsCapturing(int(number)))

@@ -140,7 +140,8 @@ def _receive(exchange: Exchange, deadline: float | None) -> None:
         except Unsupported:
             room = None  # the worst case
         _, order, stride, format, _ = exchange._begun
-        outputs = exchange.allocate_outputs(room, row_order=order, expert_stride=stride, stream=stream, format=format)
+        with _frameworks.on_stream(exchange._framework, stream, exchange._device):
+            outputs = exchange.allocate_outputs(room, row_order=order, expert_stride=stride, stream=stream, format=format)
         if order == "by_source":  # a dispatch with the bare bytes of a handle may have no ids
             without(NOT_IN_HANDLES, outputs)
         exchange.dispatch_wait(outputs, deadline=deadline, stream=stream)

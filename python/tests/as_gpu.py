@@ -48,9 +48,11 @@ class Framework:
 
     @contextlib.contextmanager
     def on(self, stream):
-        before, self.stream = self.stream, stream
-        yield
-        self.stream = before
+        before, self.stream = self.stream, int(stream)  # not who owns it
+        try:
+            yield
+        finally:
+            self.stream = before
 
     def _empty(self, shape, dtype, device=None):
         self.made.append(self.stream)

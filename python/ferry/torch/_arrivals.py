@@ -114,7 +114,11 @@ class TensorExchange(plain.Exchange):
     def _number(self, stream: Any, array: Any) -> int:
         return stream if type(stream) is int else super()._number(stream, array)
 
-    def _empty(self, specs: Sequence[Spec]) -> dict[str, torch.Tensor]:
+    def _stream_of(self, stream: Any, array: Any) -> int:
+        return stream if type(stream) is int else super()._stream_of(stream, array)
+
+    def _empty(self, specs: Sequence[Spec], stream: int) -> dict[str, torch.Tensor]:
+        """Calls of ferry.torch go to the current stream, for which torch makes memory."""
         return self._memory.empty(specs)
 
 
