@@ -108,7 +108,7 @@ class Arrivals:
                                   "experts")
         if self.row_order == "padded":
             require_group(group, len(self.counts))
-            first = group * (self.expert_stride or self._core.layout.expert_rows)
+            first = group * self._stride
             return slice(first, first + int(self._host(self.counts)[group]))
         offsets = self._offsets("rows_of")
         require_group(group, len(offsets) - 1)
@@ -149,7 +149,8 @@ class Arrivals:
         scales = None if self.scales is None else self._host(self.scales)
         if self.row_order == "padded" and scales is not None and scales.ndim == 3:
             by_row = np.ascontiguousarray(scales.transpose(0, 2, 1)).reshape(-1, scales.shape[1])
-            values = self._format.decode(payload, by_row, hidden, input_scale=input_scale)
+            values = np.zeros((len(has), hidden), np.float32)  # more rows than those of all groups are padding
+            values[:len(by_row)] = self._format.decode(payload[:len(by_row)], by_row, hidden, input_scale=input_scale)
             values[~has] = 0
             if self.global_scales is not None:
                 values *= np.where(has, in_f32(self._host(self.global_scales)), 0)[:, None].astype(np.float32)
@@ -165,6 +166,11 @@ class Arrivals:
                 given["scales_offsets"] = np.zeros(groups, np.uint32)
             self._core.decode_rows(given, values, has.view(np.uint8), input_scale, self.format)
         return values
+
+    @property
+    def _stride(self) -> int:
+        """Of padded rows: from the first one of a group to that of the next."""
+        return self.expert_stride or int(self._core.layout.expert_rows)
 
     @property
     def _by_row(self) -> Array:

@@ -55,11 +55,11 @@ class Arrivals(PlainArrivals):
     @property
     def has_token(self) -> Any:
         """bool [N], a tensor: whether a token came in that row. The host waits for nothing."""
-        rows = int(self._by_row.shape[0])
-        place = torch.arange(rows, dtype=torch.int32, device=self._by_row.device)
+        rows, device = int(self._by_row.shape[0]), self._by_row.device
         if self.row_order == "padded":
-            stride = self.expert_stride or rows // self.counts.shape[0]
-            return place % stride < self.counts.repeat_interleave(stride)
+            in_groups = (torch.arange(self._stride, dtype=torch.int32, device=device) < self.counts[:, None]).flatten()
+            return torch.nn.functional.pad(in_groups, (0, rows - in_groups.shape[0]))
+        place = torch.arange(rows, dtype=torch.int32, device=device)
         has = place < self._offsets("has_token")[-1]
         return has if self.row_order == "by_source" else has & (self._written("src_info", "has_token")[:, 0] >= 0)
 
@@ -135,6 +135,8 @@ def decode(encoding: Format, payload: torch.Tensor, scales: torch.Tensor | None,
     if encoding.scale_layout == "transposed":
         factors = factors.transpose(1, 2).flatten(0, 1) if padded else factors.t()
     rows, hidden = payload.shape
+    if rows > factors.shape[0]:  # padded rows past those of all groups have no scales
+        factors = torch.nn.functional.pad(factors, (0, 0, 0, rows - factors.shape[0]))
     block = encoding.block
     if hidden % block != 0:
         return payload.to(torch.float32).mul_(factors.repeat_interleave(block, dim=1)[:, :hidden]).to(dtype)

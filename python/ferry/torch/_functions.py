@@ -18,8 +18,9 @@ from ._tensors import FLOATS, PLAIN, codes_of, scales_of
 class Rows(NamedTuple):
     """The rows of a dispatch. N is their number, G this rank's groups, R the ranks, K top_k.
 
-    Rows by_expert lie by group; of `padded` each group has the same room, N / G rows; by_source there is one row for
-    each token that names an expert of this rank. Padding, and rows past the last one, are zeros with weight 0.
+    Rows by_expert lie by group; of `padded` each group has the same room, layout.expert_rows of the exchange; by_source
+    there is one row for each token that names an expert of this rank. Padding, and rows past the last one, are zeros
+    with weight 0.
     """
 
     values: torch.Tensor  #: [N, hidden], decoded

@@ -109,14 +109,14 @@ def _reads_padding(exchange: plain.Exchange, tokens: torch.Tensor) -> bool:
 
 def _zeroed(exchange: plain.Exchange, rows: int, row_order: str, extra: tuple[str, ...], clears: bool
             ) -> dict[str, Any] | None:
-    """Outputs of a fixed size. What no call writes is zeros, of no token: past the last row by_expert, and of padded
-    rows what is said of padding. `clears`: payload and scales, too."""
+    """Outputs of a fixed size. What no call writes is zeros, of no token: past the last row by_expert, past all groups of
+    padded rows, and what is said of their padding. `clears`: payload and scales, too."""
     if rows == EXACT:
         return None
     outputs = exchange.allocate_outputs(rows, row_order=row_order, extra=extra)
     if row_order != "by_source":
         outputs["src_info"].fill_(-1)
-    if row_order == "by_expert":
+    if row_order == "by_expert" or row_order == "padded" and rows > exchange._formats.layouts[0].least_rows("padded", 0):
         for name in outputs.keys() & ({"payload", "scales", "row_weights"} if clears else {"row_weights"}):
             outputs[name].zero_()
     return outputs

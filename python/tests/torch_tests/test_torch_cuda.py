@@ -93,24 +93,26 @@ def test_layers():
 
 
 @pytest.mark.parametrize("name", ferry.formats.names())
-@pytest.mark.parametrize("order", ["by_expert", "padded", "by_source"])
-def test_values_of_every_format_and_order(name, order):
+@pytest.mark.parametrize("order, more", [("by_expert", 0), ("padded", 0), ("padded", 6), ("by_source", 0)])
+def test_values_of_every_format_and_order(name, order, more):
     """The kernel gives what the host makes of the same rows, and zeros where there is none."""
     orders = ["by_expert", "padded", "by_source"]
 
     def body(world):
         with ferry.torch.Exchange(world, **SHAPE, format=name, row_orders=orders) as exchange, torch.no_grad():
             given = inputs_of(world.rank, world.device)
-            arrivals = exchange.dispatch(*given, row_order=order, row_capacity=exchange.most_rows(order))
+            rows = exchange.most_rows(order) + more
+            arrivals = exchange.dispatch(*given, row_order=order, row_capacity=rows)
             on_host = PlainArrivals(arrivals._core, arrivals._format, arrivals.arrays, None, order,
                                     arrivals.expert_stride, arrivals._stream)
             want = torch.from_numpy(on_host.values())
             assert (arrivals.values().cpu() == want).all()
+            assert (arrivals.has_token.cpu() == torch.from_numpy(on_host.has_token)).all()
             world.barrier()
             for dtype in (torch.bfloat16, torch.float16):
-                found = ferry.torch.dispatch(exchange, *given, row_order=order, rows=exchange.most_rows(order),
-                                             dtype=dtype)
+                found = ferry.torch.dispatch(exchange, *given, row_order=order, rows=rows, dtype=dtype)
                 assert (found.values.cpu() == want.to(dtype)).all()
+                assert (found.row_weights[exchange.most_rows(order):].cpu() == 0).all()
                 world.barrier()
             exchange.check()
 
