@@ -122,7 +122,7 @@ class ExchangeOnGpu:
     def _called(self, call, given, named):
         there = {key: self._given(value) for key, value in named.items()}
         result = self._taken(call(*map(self._given, given), **there))
-        for key in ("out", "topk_weights_out"):  # the caller's array is what the call fills
+        for key in ("out", "topk_weights_out", "waited_ns"):  # the caller's array is what the call fills
             if isinstance(named.get(key), np.ndarray):
                 named[key][...] = on_host(there[key])
         return result
@@ -157,3 +157,6 @@ class ArrivalsOnHost:
     def __getattr__(self, name):
         found = getattr(self.plain, name)
         return on_host(found) if hasattr(found, "cpu") else found
+
+    def __repr__(self):
+        return repr(self.plain)
