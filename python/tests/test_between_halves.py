@@ -77,6 +77,25 @@ class Memory:
         return ferry._arrays.empty(shape, dtype)
 
 
+def test_without_a_framework_the_callers_memory_ends_a_dispatch():
+    """There is no other one on a GPU. While it fails the dispatch stays half done, and the next one ends it."""
+    def body(world):
+        memory, rank = Memory(), world.rank
+        exchange = ferry.Exchange(world, **SHAPE, allocate=memory)
+        exchange._on_cpu, exchange._device = False, "cuda:0"
+        memory.fails = rank == 0
+        if rank == 0:
+            with pytest.raises(MemoryError):
+                exchange.dispatch(**given(rank), stream=0)
+            memory.fails = False
+        else:
+            exchange.dispatch(**given(rank), stream=0)
+        arrivals = exchange.dispatch(**given(rank), stream=0)
+        assert_sums(exchange.combine(LAYER.results_of(rank, arrivals), stream=0), rank)
+
+    ferry.run_ranks(2, body)
+
+
 def opened(**options):
     worlds = ferry.make_thread_worlds(LAYER.ranks)
     return ferry.run_worlds(worlds, lambda world: CalledAsOnGpus(world, **SHAPE, deadline=4.0, **options))
