@@ -36,9 +36,10 @@ class Findings:
         return told_first
 
 
+@pytest.mark.parametrize("found", [[BAD_IDS], [BAD_IDS, BAD_SCALE]])
 @pytest.mark.parametrize("name", ["wait_for_counts", "dispatch_wait"])
 @pytest.mark.parametrize("kind", ["normal", "elastic"])
-def test_a_dispatch_is_given_up(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dispatch_is_given_up(kind: str, name: str, found: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     findings = Findings(monkeypatch, name)
 
     def body(group: Any, rank: int, ranks: int) -> None:
@@ -56,7 +57,7 @@ def test_a_dispatch_is_given_up(kind: str, name: str, monkeypatch: pytest.Monkey
         for _ in range(2):
             group.barrier()
             if rank == 0:
-                findings.untold.append(BAD_IDS)
+                findings.untold += found
                 with pytest.raises(ferry.InvalidArgument, match=LATE):
                     dispatch()
             else:
