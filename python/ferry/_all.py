@@ -105,9 +105,9 @@ def _begin_dispatch(exchange: Exchange, given: dict[str, Any]) -> Callable[[], A
     _taken(given, outputs=None)
     room, extra, leaves, zero_padding = _taken(given, row_capacity=None, extra=(), leave_handle=False, zero_padding=False)
     extra = (*names_in("extra", extra), *(["handle"] if flag("leave_handle", leaves) else []))
-    reads = _taken(given, tokens=None, topk_ids=None, topk_weights=None, handle=None)
-    call = _call_of(exchange, reads[0], given)
-    return begin_dispatch(exchange, dispatch_inputs(*reads, given), room, extra, zero_padding, call)
+    tokens, ids, weights, handle = _taken(given, tokens=None, topk_ids=None, topk_weights=None, handle=None)
+    call = _call_of(exchange, tokens, given)
+    return begin_dispatch(exchange, dispatch_inputs(tokens, ids, weights, handle, given), room, extra, zero_padding, call)
 
 
 def _begin_combine(exchange: Exchange, given: dict[str, Any]) -> Callable[[], Any]:
