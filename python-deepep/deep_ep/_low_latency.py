@@ -7,16 +7,13 @@ from typing import Any, Callable
 import torch
 
 import ferry
+from ferry._halves import MOST_FINDINGS
 
 from ._arguments import not_empty, require_bf16, require_tensor, require_to_fill
 from ._exchanges import Family, is_refused_for_tokens
 from ._handles import LowLatencyHandle, Routing, routing_of
 from ._ranks import Ranks
 from ._streams import Call
-
-
-#: Findings about earlier calls that a second half may be told before it is done.
-_MOST_FINDINGS = 8
 
 
 class Half:
@@ -26,7 +23,7 @@ class Half:
         self._wait: Callable[[Any], None] | None = wait
         self._read = read  # by the kernels of the second half
         self._error: BaseException | None = None  # of the second half, which has filled nothing
-        self._findings: list[BaseException] = []  # about calls whose kernels found them, not told yet
+        self._findings: list[ferry.InvalidArgument] = []  # about calls whose kernels found them, not told yet
 
     def require_done(self, handle: str) -> None:
         """Raises where the second half has not written what it is to write: its memory may hold what was there before."""
@@ -59,7 +56,7 @@ class Half:
                 self._read = ()
             if not tells and (self._error is None or isinstance(self._error, ferry.Error)):
                 return
-            if self._findings:
+            if self._findings and not isinstance(self._error, ferry.PeerMissing):
                 raise self._findings.pop(0)
             if self._error is not None:
                 raise self._error
@@ -67,14 +64,17 @@ class Half:
     def _do(self, wait: Callable[[Any], None], stream: Any) -> None:
         """A GPU says first, one at a time, what kernels have found out about calls. Then nothing has been done: the exchange
         waits for this half still, unless the finding was that all ranks refused its dispatch."""
-        while len(self._findings) < _MOST_FINDINGS:
+        while len(self._findings) < MOST_FINDINGS:
             try:
                 return wait(stream)
             except ferry.InvalidArgument as found:
                 self._findings.append(found)
             except BaseException as error:
-                is_refused = isinstance(error, ferry.OutOfOrder) and self._findings
-                self._error = self._findings.pop() if is_refused else error
+                refusals = [found for found in self._findings if is_refused_for_tokens(found)]
+                self._error = error
+                if isinstance(error, ferry.OutOfOrder) and refusals:
+                    self._findings.remove(refusals[0])
+                    self._error = refusals[0]
                 return
         self._error = self._findings.pop()
 

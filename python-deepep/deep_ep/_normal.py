@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import ferry
-from ferry._halves import give_up_half
+from ferry._halves import MOST_FINDINGS, give_up_half
 
 from ._arguments import require_bf16, require_tensor
 from ._config import rounded_up
@@ -49,6 +49,20 @@ class Choice:
                        "expert_counts": expert_counts.to(torch.int32).contiguous()}
 
 
+def _wait_for_counts(exchange: ferry.Exchange, findings: list[ferry.InvalidArgument]) -> ferry.RowCounts | None:
+    """None: all ranks refuse the dispatch, as one has too many tokens. `findings` gets what a GPU says first, one at a time:
+    what its kernels found out about this dispatch or an earlier call."""
+    while True:
+        try:
+            return exchange.wait_for_counts()
+        except ferry.InvalidArgument as error:
+            if is_refused_for_tokens(error):
+                return None
+            if len(findings) == MOST_FINDINGS:
+                raise
+            findings.append(error)
+
+
 class Normal:
     """Exchanges of the normal mode, and its calls."""
 
@@ -68,18 +82,21 @@ class Normal:
         """Outputs hold what comes, so the host waits."""
         if is_capturing(self._ranks.device):
             raise RuntimeError("dispatch waits for the number of rows, which a graph cannot; give num_worst_tokens")
+        findings: list[ferry.InvalidArgument] = []
         while True:
             family = self._family(choice, kind.num_tokens)
             exchange = family.exchange(kind.hidden)
             exchange.dispatch_async(**kind.inputs(), **choice.inputs, row_order="by_source", max_blocks=max_blocks)
             try:
-                counts = exchange.wait_for_counts()
+                counts = _wait_for_counts(exchange, findings)
+                if counts is not None and findings:
+                    raise findings[0]
+            except BaseException as error:
+                give_up_half(exchange, error)
+                raise
+            if counts is not None:
                 break
-            except BaseException as error:  # on a GPU also what was found out about ids, of this dispatch or an earlier one
-                if not isinstance(error, ferry.InvalidArgument) or not is_refused_for_tokens(error):
-                    give_up_half(exchange, error)
-                    raise
-                self._grow(choice, kind.num_tokens)
+            self._grow(choice, kind.num_tokens)  # all ranks do, and dispatch again: so a finding is raised behind that
         try:
             found, outputs = self._outputs(call, family, kind, choice, counts.rows, counts)
             exchange.dispatch_wait(outputs, max_blocks=max_blocks)

@@ -67,6 +67,32 @@ def test_a_dispatch_is_given_up(kind: str, name: str, found: list[str], monkeypa
     on_threads(2, body)
 
 
+def test_a_finding_of_a_dispatch_that_all_ranks_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More tokens than its exchange has room for make a larger one, which all ranks do together."""
+    findings = Findings(monkeypatch, "wait_for_counts")
+    many = 100
+
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.Buffer(group)
+        expected = normal(buffer)
+        x, ids, weights = X[:1].repeat(many, 1), IDS[:1].repeat(many, 1), WEIGHTS[:1].repeat(many, 1)
+        counts = buffer.get_dispatch_layout(ids, 2)[2]
+
+        def dispatch() -> Any:
+            return buffer.dispatch(x, topk_idx=ids, topk_weights=weights, num_tokens_per_expert=counts)[0]
+
+        group.barrier()
+        if rank == 0:
+            findings.untold.append(BAD_IDS)
+            with pytest.raises(ferry.InvalidArgument, match=LATE):
+                dispatch()
+        else:
+            dispatch()
+        assert torch.equal(normal(buffer), expected)
+
+    on_threads(2, body)
+
+
 def low_latency(buffer: deep_ep.Buffer, dispatched: Callable[[Any], None], combined: Callable[[Any], None]) -> torch.Tensor:
     """A step whose hooks are called so."""
     rows, _, handle, _, hook = buffer.low_latency_dispatch(X, IDS, 4, 2, use_fp8=False, return_recv_hook=True)

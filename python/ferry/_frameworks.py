@@ -64,8 +64,9 @@ def on_stream(framework: str, number: int, device: str) -> ContextManager[Any]:
 
 def _on_stream_of_torch(number: int, device: str) -> ContextManager[Any]:
     cuda = sys.modules["torch"].cuda
-    number = 0 if number == 1 else number  # cudaStreamLegacy, which torch takes for another one
-    found: ContextManager[Any] = cuda.stream(cuda.ExternalStream(number, device=device))
+    # torch takes 0, or 1 for cudaStreamLegacy, as an external stream for one of its own pool.
+    stream = cuda.default_stream(device) if number in (0, 1) else cuda.ExternalStream(number, device=device)
+    found: ContextManager[Any] = cuda.stream(stream)
     return found
 
 

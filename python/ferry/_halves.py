@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ._arrivals import Arrivals
     from ._exchange import Exchange
 
-_MOST_FINDINGS = 8  # of kernels: they come out one by one, and there are fewer kinds
+_LARGER_OUTPUTS = "call dispatch_wait with larger outputs"
+MOST_FINDINGS = 8  # of kernels: they come out one by one, and there are fewer kinds
 
 
 class LeftHalf:
@@ -45,7 +46,8 @@ def begin_dispatch(exchange: Exchange, inputs: Inputs, row_capacity: int | None,
                                           deadline=call[0], stream=call[1], max_blocks=call[2])
         except BaseException as error:
             if give_up_half(exchange, error, call[0]) and isinstance(error, InvalidArgument):
-                raise InvalidArgument(f"{error}. Meanwhile this dispatch has travelled, and its rows at rank "
+                why = str(error).replace(_LARGER_OUTPUTS, "give more room")
+                raise InvalidArgument(f"{why}. Meanwhile this dispatch has travelled, and its rows at rank "
                                       f"{exchange.rank} are lost: dispatch again, on all ranks") from error
             raise
 
@@ -106,7 +108,7 @@ def _give_up_combine(exchange: Exchange, error: BaseException, call: Call) -> bo
 
 def _is_ended(receive: Callable[[], None]) -> bool:
     """Whether there was something to be received; where there was no memory for it, it is still half done."""
-    for _ in range(_MOST_FINDINGS):
+    for _ in range(MOST_FINDINGS):
         try:
             receive()
         except InvalidArgument:  # what kernels of earlier calls have found
@@ -128,7 +130,7 @@ def end_left_half(exchange: Exchange, deadline: float | None) -> None:
 
 def lacks_room(error: InvalidArgument) -> bool:
     """Whether a dispatch waits for larger outputs: its tokens have travelled."""
-    return "call dispatch_wait with larger outputs" in str(error)
+    return _LARGER_OUTPUTS in str(error)
 
 
 def _receive(exchange: Exchange, deadline: float | None) -> None:

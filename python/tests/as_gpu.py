@@ -61,7 +61,8 @@ class Framework:
     def _torch(self):
         names = ("uint8", "int32", "int64", "float16", "float32", "float64")
         cuda = types.SimpleNamespace(
-            current_device=lambda: 0, stream=self.on, ExternalStream=lambda number, device: number,
+            current_device=lambda: 0, stream=self.on, default_stream=lambda device: 0,
+            ExternalStream=lambda number, device: number if number > 1 else 100 + number,  # 0 and 1: another one
             is_current_stream_capturing=lambda: self.stream in self.captured)
         return types.SimpleNamespace(Tensor=Array, cuda=cuda, empty=self._empty, bfloat16="uint16",
                                      **{name: name for name in names})

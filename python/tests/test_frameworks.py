@@ -62,10 +62,14 @@ def test_swiglu_makes_its_results_on_its_stream(framework, monkeypatch):
             assert framework.made == [number] * 2 and cleared[-2:] == [number] * 2
 
 
-def test_the_legacy_stream_is_the_default_one_of_torch(monkeypatch):
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_default_stream_of_torch(number, monkeypatch):
     framework = Framework("torch", monkeypatch)
-    with framework.on(3), _frameworks.on_stream("torch", 1, "cuda:0"):
-        assert framework.stream == 0
+    with framework.on(3):
+        with _frameworks.on_stream("torch", number, "cuda:0"):
+            assert framework.stream == 0
+        framework.captured = {100, 101}
+        assert not _frameworks.is_capturing("torch", number, "cuda:0")
 
 
 class Stream:

@@ -93,7 +93,7 @@ void add_cases_of_own_formats(std::vector<HookCase>& cases) {
       {.name = "own_format_tiled", .format = any_format<Int8Tiled>(), .make = make_int8_tiled, .hidden = 352});
 }
 
-// Handles and orders of rows. Where rows are by_source, a replay asks the router's weights again.
+// Handles and orders of rows. Unless the reduction is exact, a replay asks the router's weights again.
 void add_cases_of_handles(std::vector<HookCase>& cases) {
   const HookCase all{.name = "handles",
                      .format = format_named("nvfp4"),
