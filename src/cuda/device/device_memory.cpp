@@ -35,6 +35,7 @@ DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
 }
 
 DeviceMemory::~DeviceMemory() {
+  const RelaxedCapture relaxed;
   int before = 0;
   cudaGetDevice(&before);
   cudaSetDevice(device_);
@@ -55,6 +56,7 @@ MemoryStream::MemoryStream() {
   cuda_check(status, "a stream and its memory");
 }
 MemoryStream::~MemoryStream() {
+  const RelaxedCapture relaxed;
   cudaStreamSynchronize(stream_);
   cudaStreamDestroy(stream_);
   cudaMemPoolDestroy(pool_);
@@ -62,15 +64,9 @@ MemoryStream::~MemoryStream() {
 void MemoryStream::wait() const { cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
 SideStream::SideStream() {
-  cuda_check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
-  const cudaError_t status = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
-  if (status != cudaSuccess) cudaThreadExchangeStreamCaptureMode(&mode_);
-  cuda_check(status, "cudaStreamCreateWithFlags");
+  cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
 }
-SideStream::~SideStream() {
-  cudaStreamDestroy(stream_);
-  cudaThreadExchangeStreamCaptureMode(&mode_);
-}
+SideStream::~SideStream() { cudaStreamDestroy(stream_); }
 void SideStream::wait() const { cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
 StreamMemory::StreamMemory(const MemoryStream& stream, std::size_t bytes) : stream_(stream.get()) {
@@ -84,17 +80,13 @@ StreamMemory::StreamMemory(const MemoryStream& stream, std::size_t bytes) : stre
 }
 StreamMemory::~StreamMemory() { cudaFreeAsync(data_, stream_); }
 
-// A capture forbids cudaDeviceSynchronize. Freeing waits, too, and is allowed where the thread's mode is relaxed.
+// A capture forbids cudaDeviceSynchronize. Freeing waits, too. Where the device is broken nothing runs any more.
 void wait_for_device() noexcept {
-  const cudaError_t status = cudaDeviceSynchronize();
-  if (status == cudaErrorStreamCaptureUnsupported) {
-    constexpr std::size_t kOfItsOwn = 4 << 20;  // not a part of other memory, which CUDA may keep
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    void* memory = nullptr;
-    if (cudaMalloc(&memory, kOfItsOwn) == cudaSuccess) cudaFree(memory);
-    cudaThreadExchangeStreamCaptureMode(&mode);
-  }
+  if (cudaDeviceSynchronize() == cudaSuccess) return;
+  constexpr std::size_t kOfItsOwn = 4 << 20;  // not a part of other memory, which CUDA may keep
+  const RelaxedCapture relaxed;
+  void* memory = nullptr;
+  if (cudaMalloc(&memory, kOfItsOwn) == cudaSuccess) cudaFree(memory);
   cudaGetLastError();
 }
 
@@ -117,7 +109,10 @@ PinnedMemory::PinnedMemory(std::size_t bytes) {
   cuda_check(cudaHostAlloc(&data_, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc");
   std::memset(data_, 0, bytes);
 }
-PinnedMemory::~PinnedMemory() { cudaFreeHost(data_); }
+PinnedMemory::~PinnedMemory() {
+  const RelaxedCapture relaxed;
+  cudaFreeHost(data_);
+}
 
 void DeviceEvent::create() {
   cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");

@@ -23,7 +23,21 @@ class DeviceScope {
   int before_ = 0;
 };
 
-// Zeroed memory of the current device. Freeing it works on any device and waits for the kernels of its own.
+// While it lives, this thread may make calls that CUDA forbids to one that captures a stream, or while another one
+// does.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// Zeroed memory of the current device. Freeing it works on any device, also in a capture, and waits for the kernels of
+// its own.
 class DeviceMemory {
  public:
   explicit DeviceMemory(std::size_t bytes);
@@ -72,7 +86,7 @@ class SideStream {
   cudaStream_t get() const { return stream_; }
 
  private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  const RelaxedCapture relaxed_;
   cudaStream_t stream_ = nullptr;
 };
 

@@ -3,9 +3,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 namespace ferry::emulated {
@@ -13,6 +13,9 @@ namespace {
 
 struct Capture {
   unsigned long long id;
+  std::thread::id thread;
+  cudaStreamCaptureMode mode;
+  bool is_invalid;
   Graph graph;
 };
 struct Captures {
@@ -24,6 +27,8 @@ Captures& captures() {
   static Captures captures;
   return captures;
 }
+
+thread_local cudaStreamCaptureMode mode_of_thread = cudaStreamCaptureModeThreadLocal;
 
 }  // namespace
 
@@ -40,25 +45,44 @@ bool is_anything_captured() {
   return !captures().of.empty();
 }
 
-bool is_captured(int device) {
+bool spoil_captures(int device) {
   const std::lock_guard lock(captures().guard);
-  const auto is_there = [&](const auto& capture) { return device_of(*capture.first) == device; };
-  return std::ranges::any_of(captures().of, is_there);
+  bool any = false;
+  for (auto& [stream, capture] : captures().of)
+    if (device_of(*stream) == device) any = capture.is_invalid = true;
+  return any;
+}
+
+bool spoil_own_captures() {
+  if (mode_of_thread == cudaStreamCaptureModeRelaxed) return false;
+  const std::lock_guard lock(captures().guard);
+  bool any = false;
+  for (auto& [stream, capture] : captures().of)
+    if (capture.thread == std::this_thread::get_id() && capture.mode != cudaStreamCaptureModeRelaxed)
+      any = capture.is_invalid = true;
+  return any;
 }
 
 }  // namespace ferry::emulated
 
 using namespace ferry::emulated;
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, mode_of_thread);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   const std::lock_guard lock(captures().guard);
-  const bool begins = captures().of.try_emplace(stream, Capture{++captures().newest, {}}).second;
+  const Capture capture{++captures().newest, std::this_thread::get_id(), mode, false, {}};
+  const bool begins = captures().of.try_emplace(stream, capture).second;
   return begins ? cudaSuccess : cudaErrorInvalidValue;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const std::lock_guard lock(captures().guard);
   auto ended = captures().of.extract(stream);
   if (ended.empty()) return cudaErrorInvalidValue;
+  *graph = nullptr;
+  if (ended.mapped().is_invalid) return cudaErrorStreamCaptureInvalidated;
   *graph = new Graph(std::move(ended.mapped().graph));
   return cudaSuccess;
 }

@@ -17,7 +17,10 @@ struct Graph {
 bool add_to_capture(const Stream& stream, std::function<void(Stream&)> operation);
 
 bool is_anything_captured();
-bool is_captured(int device);  // any stream of it
+// Calls that a capture forbids make it invalid, as CUDA does. Whether there was one: of any stream of the device; by
+// this thread, unless it is relaxed.
+bool spoil_captures(int device);
+bool spoil_own_captures();
 // The runtime's. CUDA may crash where a call is given such a stream; here the call fails.
 bool was_destroyed(const Stream* stream);
 

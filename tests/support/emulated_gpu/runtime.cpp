@@ -202,7 +202,6 @@ cudaError_t cudaGetLastError() {
 }
 
 // ---- devices
-
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = state().gpus.count;
   return cudaSuccess;
@@ -250,23 +249,25 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 }
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() {
-  if (is_captured(current_device)) return say(cudaErrorStreamCaptureUnsupported);
+  if (spoil_captures(current_device)) return say(cudaErrorStreamCaptureUnsupported);
   return synchronize_device(current_device) ? cudaSuccess : say(cudaErrorLaunchFailure);
 }
 
 // ---- memory
-
 cudaError_t cudaMemGetInfo(std::size_t* left, std::size_t* total) {
   *left = *total = std::size_t{1} << 40;
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) { return allocate(memory, bytes, current_device); }
 cudaError_t cudaFree(void* memory) {
+  if (spoil_own_captures()) return say(cudaErrorStreamCaptureUnsupported);
   synchronize_device(current_device);  // as CUDA does
   return release(memory);
 }
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) { return allocate(memory, bytes, -1); }
-cudaError_t cudaFreeHost(void* memory) { return release(memory); }
+cudaError_t cudaFreeHost(void* memory) {
+  return spoil_own_captures() ? say(cudaErrorStreamCaptureUnsupported) : release(memory);
+}
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
   *attributes = {cudaMemoryTypeUnregistered, -1};
@@ -345,7 +346,6 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
   *device = device_of(stream_of(stream));
   return cudaSuccess;
 }
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new int(0);
   return cudaSuccess;
