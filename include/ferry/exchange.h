@@ -196,7 +196,7 @@ class Exchange {
   // any order. Throws also what take_memory does, and Error(unsupported) where WorldCapabilities::shared_memory is
   // false.
   Exchange(Exchange& memory_of, const Shape& shape, const ExchangeOptions& options = {});
-  // On GPUs it waits for all work of the rank's GPU. That wait ends a capture of any stream of the GPU, so capture none
+  // On GPUs it may wait for all work of the rank's GPU. That ends a capture of any stream of the GPU, so capture none
   // meanwhile.
   ~Exchange();
   Exchange(Exchange&&) noexcept;
