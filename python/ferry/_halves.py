@@ -142,6 +142,7 @@ def _receive(exchange: Exchange, deadline: float | None) -> None:
         except Unsupported:
             room = None  # the worst case
         _, order, stride, format, _ = exchange._begun
+        # ferry.torch makes memory for the current stream, whatever stream is given.
         with _frameworks.on_stream(exchange._framework, stream, exchange._device):
             outputs = exchange.allocate_outputs(room, row_order=order, expert_stride=stride, stream=stream, format=format)
         if order == "by_source":  # a dispatch with the bare bytes of a handle may have no ids
