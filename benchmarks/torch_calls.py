@@ -10,7 +10,7 @@ call. `path` says whose call it is:
   core             the compiled module, whose arguments are at hand: what C++ takes, and the way into it
   Exchange         ferry.Exchange
   torch.Exchange   ferry.torch.Exchange, whole and in halves
-  torch.dispatch   ferry.torch.dispatch and combine, the operators with gradients
+  torch.dispatch   ferry.torch.dispatch and combine, and where autograd records them
   Buffer           deep_ep.Buffer, as DeepEP V1 is called: normal mode with num_worst_tokens, cached, and low-latency mode
   graph            rounds of torch.Exchange in a CUDA graph: `round_us` of the slowest rank. With --cuda-bench the record
                    has what that program measures of the same round, and the ratio
@@ -80,15 +80,16 @@ def of_operators(ranks, shape, given, options):
     x, ids, weights = inputs_of(ranks, shape, given.tokens)
     exchange = ferry.torch.Exchange(ranks.world, **shape, max_tokens=given.tokens, format=given.format, backward="bf16",
                                     **options)
-    kept = {"results": rows_of(exchange, shape)}
+    results, kept = rows_of(exchange, shape), {}
 
-    def dispatch():
-        kept["arrived"] = ferry.torch.dispatch(exchange, x, ids, weights, rows=exchange.most_rows())
+    def calls(tokens, results):
+        def dispatch():
+            kept["arrived"] = ferry.torch.dispatch(exchange, tokens, ids, weights, rows=exchange.most_rows())
 
-    def combine():
-        ferry.torch.combine(exchange, kept["results"], kept["arrived"])
+        return [("dispatch", dispatch), ("combine", lambda: ferry.torch.combine(exchange, results, kept["arrived"]))]
 
-    return [("whole", [("dispatch", dispatch), ("combine", combine)])], exchange
+    return [("whole", calls(x, results)),
+            ("whole, recorded", calls(x.clone().requires_grad_(), results.clone().requires_grad_()))], exchange
 
 
 class BufferCalls:
@@ -143,7 +144,9 @@ MAKERS = {"torch": of_torch, "core": core, "Exchange": of_exchange, "torch.Excha
 def measure_hosts(ranks, path, shape, given, head):
     measurements, made = MAKERS[path](ranks, shape, given, {"deadline": 30.0})
     for mode, calls in measurements:
-        for name, times in host_times(ranks, calls, given.seconds).items():
+        with torch.set_grad_enabled("recorded" in mode):
+            measured = host_times(ranks, calls, given.seconds)
+        for name, times in measured.items():
             say(ranks, {**head, "path": path, "mode": mode, "call": name, "host_us": summary(times)})
     made.close()
     ranks.meet()

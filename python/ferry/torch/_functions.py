@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import torch
 from torch.autograd import forward_ad
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from .._arguments import int32, require
 from .._errors import InvalidArgument, Unsupported
@@ -69,13 +68,12 @@ def dispatch(exchange: Exchange, tokens: torch.Tensor, topk_ids: torch.Tensor,
     if kind not in FLOATS:
         name = "the dtype of tokens" if dtype is None else "dtype"
         raise InvalidArgument(f"{name} is {kind}; it must be bfloat16, float16 or float32")
-    call = _ops.dispatch if _is_plain(tokens, topk_ids, topk_weights) else torch.ops.ferry.dispatch
-    found: _ops.Seven = call(tokens.contiguous(), topk_ids.contiguous(),
+    found: _ops.Seven = _ops.call_of("dispatch", tokens, topk_ids, topk_weights)(tokens.contiguous(), topk_ids.contiguous(),
                              None if topk_weights is None else topk_weights.contiguous(), exchange.name, row_order,
                              rows, kind, codes)
-    if topk_weights is None or not topk_weights.requires_grad:
+    if found[1].requires_grad and (topk_weights is None or not topk_weights.requires_grad):
         found = (found[0], found[1].detach(), *found[2:])
-    payload, scales = found[5].detach(), found[6].detach()  # they have no gradient
+    payload, scales = (part.detach() if part.requires_grad else part for part in found[5:])  # they have no gradient
     if codes and payload.dim() > 1:
         payload = codes_of(exchange.format.name, payload)
     if codes and scales.dim() > 1:
@@ -101,27 +99,15 @@ def combine(exchange: Exchange, rows: torch.Tensor, arrived: Rows, *, apply_weig
     if dtype is not None and dtype not in FLOATS:
         raise InvalidArgument(f"dtype is {dtype}; it must be bfloat16, float16 or float32")
     weighted = apply_weights and arrived.row_order != "by_source"
-    is_plain = _is_plain(rows, arrived.row_weights, arrived.handle)
+    call = _ops.call_of("combine", rows, arrived.row_weights, arrived.handle)
     room = arrived.row_weights.shape[0]
-    if not is_plain and (rows.dim() != 2 or rows.shape[0] != room):  # their gradients come back as rows of `arrived`
+    if call is not _ops.combine and (rows.dim() != 2 or rows.shape[0] != room):  # their gradients come back as rows of `arrived`
         raise InvalidArgument(f"rows is {list(rows.shape)}; where gradients are recorded it must be "
                               f"[{room}, {exchange.hidden}], as the values of `arrived`: leave padding in")
-    call = _ops.combine if is_plain else torch.ops.ferry.combine
     found: torch.Tensor = call(
         rows.contiguous(), arrived.row_weights if weighted else None, arrived.handle, exchange.name, arrived.row_order,
         arrived.tokens, rows.dtype if dtype is None else dtype)
     return found
-
-
-def _is_plain(*tensors: torch.Tensor | None) -> bool:
-    """Whether nobody looks on: no compiler, no mode, no transform and no autograd. Then what an operator adds to a call
-    can be left out, several times what the call itself takes."""
-    if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
-        return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return False
-    recorded = torch.is_grad_enabled()
-    return all(tensor is None or type(tensor) in PLAIN and not (recorded and tensor.requires_grad) for tensor in tensors)
 
 
 def _is_fixed(exchange: Exchange) -> bool:

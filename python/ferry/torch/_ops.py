@@ -16,6 +16,7 @@ from .._arrivals import Handle
 from .._errors import InvalidArgument, Unsupported
 from .._halves import give_up_half, lacks_room
 from ._exchange import Exchange, open_exchange
+from ._tensors import is_eager, is_recorded
 
 EXACT = -1  #: of `rows`: as many as come; the host waits for the counts
 Seven = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
@@ -205,8 +206,8 @@ def _through_dispatch(ctx: Any, values: torch.Tensor, row_weights: torch.Tensor,
     """A token's gradient is the sum of those of its rows; a weight's is that of its row."""
     row_info, handle = ctx.saved_tensors
     wanted = row_weights.contiguous() if ctx.weights is not None and ctx.needs_input_grad[2] else None
-    sums, weights = torch.ops.ferry.send_home(values.contiguous(), wanted, row_info, handle, ctx.exchange,
-                                              ctx.row_order, ctx.tokens, ctx.dtype)
+    sums, weights = call_of("send_home", values, wanted)(values.contiguous(), wanted, row_info, handle, ctx.exchange,
+                                                         ctx.row_order, ctx.tokens, ctx.dtype)
     return sums, None, None if wanted is None else weights.to(ctx.weights), None, None, None, None, None
 
 
@@ -220,8 +221,8 @@ def _through_combine(ctx: Any, sums: torch.Tensor) -> tuple[Any, ...]:
     """A row's gradient is that of its token times its weight; the weight's is the product of the two rows."""
     saved = ctx.saved_tensors  # once: a checkpoint recomputes at the first reading, and refuses another
     handle = saved[-1]
-    values = torch.ops.ferry.replay(sums.contiguous(), handle, ctx.exchange, ctx.row_order, ctx.rows,
-                                    torch.float32 if ctx.weighted else ctx.dtype)
+    values = call_of("replay", sums)(sums.contiguous(), handle, ctx.exchange, ctx.row_order, ctx.rows,
+                                     torch.float32 if ctx.weighted else ctx.dtype)
     if not ctx.weighted:
         return values, None, None, None, None, None, None
     rows, row_weights, _ = saved
@@ -234,12 +235,49 @@ def _refuse(ctx: Any, *_: Any) -> NoReturn:
                       "create_graph off")
 
 
+class _RecordedDispatch(torch.autograd.Function):
+    """The operator's forward and backward, as eager autograd records them without the layers of an operator."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Seven:
+        output = dispatch(*inputs)
+        _keep_of_dispatch(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(_through_dispatch)
+
+
+class _RecordedCombine(torch.autograd.Function):
+    """See _RecordedDispatch."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> torch.Tensor:
+        output = combine(*inputs)
+        _keep_of_combine(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(_through_combine)
+
+
+_FAKES: dict[Callable[..., Any], Callable[..., Any]] = {
+    dispatch: _fake_dispatch, combine: _fake_combine, replay: _fake_replay, send_home: _fake_send_home}
+_CALLS = {call.__name__: call for call in _FAKES}
+_RECORDED: dict[str, Callable[..., Any]] = {"dispatch": _RecordedDispatch.apply, "combine": _RecordedCombine.apply}
+
+
+def call_of(name: str, *tensors: torch.Tensor | None) -> Callable[..., Any]:
+    """The quickest way to call the operator `name` with these tensors: itself, if somebody looks on."""
+    if is_eager(*tensors):
+        call = _RECORDED.get(name) if is_recorded(*tensors) else _CALLS[name]
+        if call is not None:
+            return call
+    operator: Callable[..., Any] = getattr(torch.ops.ferry, name)
+    return operator
+
+
 def _define() -> None:
-    calls: dict[str, tuple[Callable[..., object], Callable[..., object]]] = {
-        "dispatch": (dispatch, _fake_dispatch), "combine": (combine, _fake_combine),
-        "replay": (replay, _fake_replay), "send_home": (send_home, _fake_send_home)}
-    for name, (call, fake) in calls.items():
-        operator = torch.library.custom_op(f"ferry::{name}", call, mutates_args=())
+    for call, fake in _FAKES.items():
+        operator = torch.library.custom_op(f"ferry::{call.__name__}", call, mutates_args=())
         operator.register_fake(fake)
         operator.register_effect(EffectType.ORDERED)
     torch.library.register_autograd("ferry::dispatch", _through_dispatch, setup_context=_keep_of_dispatch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from .._errors import InvalidArgument
 
@@ -33,6 +34,28 @@ def to_fill(name: str, value: Any, device: torch.device) -> Any:
     if value.requires_grad:
         raise InvalidArgument(f"{name} requires grad; a call cannot write into a tensor that autograd records")
     return value.view(torch.uint8) if value.dtype in _BYTES else value
+
+
+def is_eager(*tensors: torch.Tensor | None) -> bool:
+    """Whether no compiler, mode, transform or subclass looks on. Then an operator of torch, which costs several times
+    what the call itself takes, adds nothing."""
+    if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    for tensor in tensors:
+        if tensor is not None and type(tensor) not in PLAIN:
+            return False
+    return True
+
+
+def is_recorded(*tensors: torch.Tensor | None) -> bool:
+    """Whether autograd records what is done with one of them."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
 
 
 def _require_plain(name: str, value: Any, device: torch.device) -> None:

@@ -35,6 +35,7 @@ def test_host_times_of_calls(ranks):
     assert {record["path"] for record in records} == set(paths) - {"graph"}  # CPUs have none
     halves = [record["call"] for record in records if record["path"] == "torch.Exchange" and record["mode"] == "halves"]
     assert halves == ["dispatch_async", "dispatch_wait", "combine_async", "combine_wait"]
+    assert {record["mode"] for record in records if record["path"] == "torch.dispatch"} == {"whole", "whole, recorded"}
     for record in records:
         assert 0 < record["host_us"]["min"] <= record["host_us"]["median"] <= record["host_us"]["p90"]
 

@@ -7,7 +7,7 @@ from torch.autograd import forward_ad
 
 import ferry
 import ferry.torch
-from ferry.torch import _gradients
+from ferry.torch import _gradients, _ops
 from oracle import make_layer
 
 LAYER = make_layer(3, 7, 2, 64, [4, 0, 6])
@@ -54,7 +54,8 @@ def _returned(request, monkeypatch):
     return request.param
 
 
-def run(body_options, *, order="by_expert", given=TOKENS, rows=None, room=EXACT, dtype=None, want_given=None):
+def run(body_options, *, order="by_expert", given=TOKENS, rows=None, room=EXACT, dtype=None, want_given=None,
+        by_operators=False):
     def body(world):
         tokens, ids, weights = (tensor.clone() for tensor in given[world.rank])
         tokens.requires_grad_()
@@ -65,6 +66,7 @@ def run(body_options, *, order="by_expert", given=TOKENS, rows=None, room=EXACT,
             arrived = ferry.torch.dispatch(exchange, tokens, ids, weights, row_order=order, rows=size, dtype=dtype)
             sums = ferry.torch.combine(exchange, results_of(exchange, arrived, matrices), arrived)
             sums.backward(OF_SUMS[world.rank].to(sums.dtype))
+            assert ("ferry_combine" in sums.grad_fn.name()) == by_operators
             assert tokens.grad.dtype == tokens.dtype and weights.grad.dtype == weights.dtype
         return sums, tokens.grad, weights.grad, matrices.grad
 
@@ -82,6 +84,14 @@ def run(body_options, *, order="by_expert", given=TOKENS, rows=None, room=EXACT,
 @pytest.mark.usefixtures("returned")
 def test_gradients_are_those_of_the_dense_layer(order, rows):
     run(dict(row_orders=[order], expert_alignment=4 if rows else 1), order=order, rows=rows)
+
+
+@pytest.mark.parametrize("order", ["by_expert", "padded", "by_source"])
+@pytest.mark.usefixtures("returned")
+def test_gradients_of_the_operators_are_the_same(order, monkeypatch):
+    """Eager calls are recorded without them."""
+    monkeypatch.setattr(_ops, "is_eager", lambda *_: False)
+    run(dict(row_orders=[order]), order=order, rows="most", by_operators=True)
 
 
 @pytest.mark.parametrize("order", ["by_expert", "by_source"])
@@ -179,7 +189,6 @@ def test_two_dispatches_whose_backward_comes_in_reverse():
     ferry.run_ranks(3, body)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")  # of torch's own forward mode
 def test_what_is_refused():
     def body(world):
         tokens, ids, weights = torch.ones(2, 64), torch.tensor([[0, 6], [2, 5]]), torch.ones(2, 2)
