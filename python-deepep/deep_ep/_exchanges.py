@@ -124,6 +124,8 @@ class Kind:
             self._take_scales(scales)
         elif self.dtype == torch.bfloat16:
             self.format, self.hidden = "bf16", self.columns
+            if self.columns % 32 != 0:
+                raise ValueError(f"x has {self.columns} columns; Ferry takes bfloat16 in multiples of 32")
         else:
             self.format, self.hidden = "bf16", self._as_bytes().shape[1] // 2
             if self.tokens.shape[1] % 64 != 0:

@@ -80,7 +80,9 @@ class Exchange:
                             "with Exchange.from_group")
         if "allocate" in options:
             raise TypeError("there is no option allocate: torch allocates")
-        self._world: World | None = None  # which close() closes, too
+        self._made_on, self._world = world, cast("World | None", None)  # the second one close() closes, too
+        self._made_with = dict(options, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden,
+                               backward=backward)
         self.device = torch.device(world.device)  #: where tensors of its calls lie
         self._are_plain = functools.partial(_ferry.are_plain_tensors, 1, 0)  # DLPack's numbers of the CPU
         self._stream: Callable[[], int] = lambda: 0  # of a call
@@ -303,6 +305,19 @@ class Exchange:
     def close(self) -> None:
         """Gives the memory back; with from_group the world, too. Local. Again: does nothing."""
         self.__exit__(None)
+
+    def remake(self, **changes: Any) -> Exchange:
+        """Closes this exchange and makes another one on its world, with the same shape and options but for `changes`.
+
+        How ranks go on without a lost one: `exchange = exchange.remake(mask=[error.rank])` of a PeerMissing. Collective
+        over the ranks that the mask leaves. With from_group the other one closes the world. Where it raises, this
+        exchange is closed, and may be remade again.
+        """
+        for exchange in self._all():
+            exchange.close()
+        other = type(self)(self._made_on, **{**self._made_with, **changes})
+        other._world, self._world = self._world, None
+        return other
 
     def __enter__(self) -> Exchange:
         return self

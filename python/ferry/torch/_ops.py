@@ -195,6 +195,11 @@ def _fake_send_home(rows: torch.Tensor, row_values: torch.Tensor | None, row_inf
 # ---- gradients
 
 
+def _laid_out(gradient: torch.Tensor) -> torch.Tensor:
+    """As a call reads it: autograd may give a view that is negated when it is read."""
+    return gradient.contiguous().resolve_neg()
+
+
 def _keep_of_dispatch(ctx: Any, inputs: tuple[Any, ...], output: Seven) -> None:
     tokens, _, weights, ctx.exchange, ctx.row_order, *_ = inputs
     ctx.tokens, ctx.dtype = tokens.shape[0], tokens.dtype
@@ -205,8 +210,8 @@ def _keep_of_dispatch(ctx: Any, inputs: tuple[Any, ...], output: Seven) -> None:
 def _through_dispatch(ctx: Any, values: torch.Tensor, row_weights: torch.Tensor, *_: Any) -> tuple[Any, ...]:
     """A token's gradient is the sum of those of its rows; a weight's is that of its row."""
     row_info, handle = ctx.saved_tensors
-    wanted = row_weights.contiguous() if ctx.weights is not None and ctx.needs_input_grad[2] else None
-    sums, weights = call_of("send_home", values, wanted)(values.contiguous(), wanted, row_info, handle, ctx.exchange,
+    wanted = _laid_out(row_weights) if ctx.weights is not None and ctx.needs_input_grad[2] else None
+    sums, weights = call_of("send_home", values, wanted)(_laid_out(values), wanted, row_info, handle, ctx.exchange,
                                                          ctx.row_order, ctx.tokens, ctx.dtype)
     return sums, None, None if wanted is None else weights.to(ctx.weights), None, None, None, None, None
 
@@ -221,7 +226,7 @@ def _through_combine(ctx: Any, sums: torch.Tensor) -> tuple[Any, ...]:
     """A row's gradient is that of its token times its weight; the weight's is the product of the two rows."""
     saved = ctx.saved_tensors  # once: a checkpoint recomputes at the first reading, and refuses another
     handle = saved[-1]
-    values = call_of("replay", sums)(sums.contiguous(), handle, ctx.exchange, ctx.row_order, ctx.rows,
+    values = call_of("replay", sums)(_laid_out(sums), handle, ctx.exchange, ctx.row_order, ctx.rows,
                                      torch.float32 if ctx.weighted else ctx.dtype)
     if not ctx.weighted:
         return values, None, None, None, None, None, None

@@ -37,16 +37,24 @@ def to_fill(name: str, value: Any, device: torch.device) -> Any:
 
 
 def is_eager(*tensors: torch.Tensor | None) -> bool:
-    """Whether no compiler, mode, transform or subclass looks on. Then an operator of torch, which costs several times
-    what the call itself takes, adds nothing."""
-    if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
+    """Whether nobody looks on: no compiler, tracer, mode, transform or subclass. Then an operator of torch, which costs
+    several times what the call itself takes, adds nothing."""
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        return False
+    # The second is of this thread, and leaves out a mode whose handler runs. The first is of all threads.
+    if is_in_torch_dispatch_mode() or torch._C._len_torch_dispatch_stack() > 0:
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     for tensor in tensors:
-        if tensor is not None and type(tensor) not in PLAIN:
+        if tensor is not None and (type(tensor) not in PLAIN or _is_wrapped(tensor)):
             return False
     return True
+
+
+def _is_wrapped(tensor: torch.Tensor) -> bool:
+    """A batch of autograd's (is_grads_batched), or a functional tensor: both say that they are a torch.Tensor."""
+    return torch._C._functorch.is_legacy_batchedtensor(tensor) or torch._is_functional_tensor(tensor)
 
 
 def is_recorded(*tensors: torch.Tensor | None) -> bool:

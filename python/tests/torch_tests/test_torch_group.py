@@ -194,6 +194,43 @@ def test_who_waits_hears_of_a_store_that_ends(tmp_path):
     assert attributes == [1, 0, "set_up"] and seconds < 50
 
 
+def whose_rank_1_is_killed(rank, size, file):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
+    exchange = ferry.torch.Exchange.from_group(**SHAPE, deadline=20.0)
+    there_and_back(exchange, rank)
+    if rank == 1:
+        os._exit(0)  # without a word, as a process that is killed
+    with pytest.raises(ferry.PeerMissing) as missing:
+        while True:
+            there_and_back(exchange, rank)
+    before = exchange
+    with pytest.raises(ValueError, match="mask"):
+        before.remake(mask=[7])
+    exchange = before.remake(mask=[missing.value.rank])
+    found = there_and_back(exchange, rank)
+    assert before.closed and exchange.trains and exchange.ranks == 3
+    exchange.close()
+    with pytest.raises(ValueError, match="closed"):  # with from_group the world is, too
+        exchange.remake()
+    return missing.value.rank, found
+
+
+def test_the_others_go_on_without_a_rank_that_is_lost(tmp_path):
+    """The rows of the lost rank's experts count as zeros, and its tokens are not there."""
+    with rank_processes.Ranks(3, whose_rank_1_is_killed, os.fspath(tmp_path / "meeting")) as ranks:
+        found = {rank: ranks.result(rank) for rank in (0, 2)}
+    theirs = slice(3, 5)  # experts of rank 1, of 7
+    left = [(tokens, ids.masked_fill((ids >= theirs.start) & (ids < theirs.stop), -1), weights)
+            for tokens, ids, weights in TOKENS]
+    left[1] = tuple(tensor[:0] for tensor in left[1])
+    want = dense.gradients(left, MATRICES, [sums if rank != 1 else sums[:0] for rank, sums in enumerate(OF_SUMS)])
+    for rank, (missing, tensors) in found.items():
+        assert missing == 1
+        for tensor, every in zip(tensors, want):
+            dense.assert_close(torch.from_numpy(tensor), every[rank], 2e-6)
+
+
 def in_many_worlds(rank, size, file):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
