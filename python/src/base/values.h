@@ -49,6 +49,12 @@ Integer whole_as(const char* argument, nanobind::handle given) {
   Integer value{};
   if (!PyIndex_Check(given.ptr()) || PyBool_Check(given.ptr())) refuse_type(argument, given, "a whole number");
   if (nanobind::try_cast(given, value)) return value;
+  // A flag of an older numpy has an index, and warns: where that is an error, it is none.
+  const auto index = nanobind::steal(PyNumber_Index(given.ptr()));
+  if (!index.is_valid()) {
+    PyErr_Clear();
+    refuse_type(argument, given, "a whole number");
+  }
   throw Error(ErrorKind::invalid_argument, std::string(argument) + " is " + nanobind::repr(given).c_str() +
                                                "; it must fit " + std::to_string(8 * sizeof(Integer)) + " bits");
 }
