@@ -1,8 +1,10 @@
-"""The calls of ferry.torch.Exchange on CPU ranks, beside the oracle."""
+"""The calls of ferry.torch.Exchange, beside the oracle."""
 
+import contextlib
 import inspect
 
 import dense
+import devices
 import numpy as np
 import pytest
 import torch
@@ -18,9 +20,12 @@ def open_exchange(world, **options):
     return ferry.torch.Exchange(world, experts=8, top_k=2, max_tokens=6, hidden=256, **options)
 
 
-def inputs_of(rank, dtype=torch.float32):
-    return (torch.from_numpy(LAYER.tokens[rank]).to(dtype), torch.from_numpy(LAYER.ids[rank]),
-            torch.from_numpy(LAYER.weights[rank]))
+def inputs_of(rank, dtype=torch.float32, device="cpu"):
+    if device != "cpu":
+        devices.settle(device)
+    given = (LAYER.tokens[rank], LAYER.ids[rank], LAYER.weights[rank])
+    tokens, ids, weights = (torch.from_numpy(array).to(device) for array in given)
+    return tokens.to(dtype), ids, weights
 
 
 def scaled(arrivals, rank):
@@ -33,27 +38,28 @@ def scaled(arrivals, rank):
 
 def assert_sums(sums, rank, room=0.02):
     want = torch.from_numpy(LAYER.sums(rank, lambda expert: expert + 1))
-    dense.assert_close(sums, want, room)
+    dense.assert_close(sums.cpu(), want, room)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_tensors_come_out_in_the_types_of_torch(dtype):
+def test_tensors_come_out_in_the_types_of_torch(dtype, run):
     def body(world):
         rank = world.rank
         with open_exchange(world) as exchange:
-            arrivals = exchange.dispatch(*inputs_of(rank, dtype), extra=["row_weights"])
+            arrivals = exchange.dispatch(*inputs_of(rank, dtype, world.device), extra=["row_weights"])
             assert arrivals.payload.dtype == torch.bfloat16 and arrivals.row_offsets.dtype == torch.int32
             rows = LAYER.rows_of(rank)
             assert arrivals.rows == len(rows) == int(arrivals.has_token.sum())
+            values, info, weights = (tensor.cpu() for tensor in (arrivals.values(), arrivals.src_info, arrivals.row_weights))
             for row, (_, source, token, k) in enumerate(rows):
-                assert arrivals.src_info[row].tolist() == [token, k]
-                assert (arrivals.values()[row].numpy() == LAYER.tokens[source][token]).all()
-                assert arrivals.row_weights[row] == LAYER.weights[source][token][k]
+                assert info[row].tolist() == [token, k]
+                assert (values[row].numpy() == LAYER.tokens[source][token]).all()
+                assert weights[row] == LAYER.weights[source][token][k]
             sums = exchange.combine(scaled(arrivals, rank).to(dtype))
             assert sums.dtype == dtype
             assert_sums(sums, rank)
 
-    ferry.run_ranks(3, body)
+    run(3, body)
 
 
 @pytest.mark.parametrize("name", ferry.formats.names())
@@ -79,26 +85,28 @@ def test_values_of_every_format_and_order(name, order):
     ferry.run_ranks(3, body)
 
 
-def test_rows_by_source_and_in_place():
+def test_rows_by_source_and_in_place(run):
     def body(world):
         rank = world.rank
         with open_exchange(world, row_orders=["by_source", "in_place"]) as exchange:
-            arrivals = exchange.dispatch(*inputs_of(rank), row_order="by_source")
+            arrivals = exchange.dispatch(*inputs_of(rank, device=world.device), row_order="by_source")
             factors = torch.where(arrivals.row_topk_ids >= 0,
                                   arrivals.row_topk_ids + exchange.first_expert + 1, 0) * arrivals.row_topk_weights
             assert_sums(exchange.combine(arrivals.values() * factors.sum(1, keepdim=True)), rank)
-            arrivals = exchange.dispatch(*inputs_of(rank), row_order="in_place")
+            arrivals = exchange.dispatch(*inputs_of(rank, device=world.device), row_order="in_place")
             slots = exchange.arrival_slots()["payload"].view(torch.bfloat16).flatten(0, 2)
-            for row, (_, source, token, _) in zip(arrivals.has_token.nonzero()[:, 0], LAYER.rows_of(rank)):
-                assert (slots[arrivals.gather[row]].float().numpy() == LAYER.tokens[source][token]).all()
+            found = slots[arrivals.gather[arrivals.has_token]].float().cpu()
+            want = [LAYER.tokens[source][token] for _, source, token, _ in LAYER.rows_of(rank)]
+            assert len(found) == len(want) and all((row.numpy() == one).all() for row, one in zip(found, want))
+            world.barrier()  # others may send into the slots then
 
-    ferry.run_ranks(3, body)
+    run(3, body)
 
 
-def test_handles_halves_and_memory_of_the_caller():
+def test_handles_halves_and_memory_of_the_caller(run):
     def body(world):
         rank = world.rank
-        tokens, ids, weights = inputs_of(rank)
+        tokens, ids, weights = inputs_of(rank, device=world.device)
         with open_exchange(world) as exchange:
             exchange.dispatch_async(tokens, ids, weights)
             assert exchange.wait_for_counts().rows == len(LAYER.rows_of(rank))
@@ -108,7 +116,7 @@ def test_handles_halves_and_memory_of_the_caller():
             has = again.has_token
             assert (again.values()[has] == 2 * first.values()[first.has_token]).all()
             exchange.combine_async(rows, handle=first.handle)
-            sums = torch.empty(tokens.shape)
+            sums = torch.empty_like(tokens)
             assert exchange.combine_wait(out=sums) is sums
             assert_sums(sums, rank)
             given = {**first.arrays, "row_offsets": first.row_offsets}
@@ -118,7 +126,7 @@ def test_handles_halves_and_memory_of_the_caller():
             assert exchange.stats()["dispatches"] == 3 and exchange.memory_bytes > 0
             exchange.check()
 
-    ferry.run_ranks(3, body)
+    run(3, body)
 
 
 def test_what_a_first_half_kept_is_recorded_for_the_stream_of_the_second(monkeypatch):
@@ -206,6 +214,51 @@ def test_an_exchange_lies_in_the_memory_of_one_that_trains():
     ferry.run_ranks(3, body)
 
 
+def test_memory_of_another_exchange_and_memory_given_back(run):
+    def body(world):
+        def step(exchange):
+            arrivals = exchange.dispatch(*inputs_of(world.rank, device=world.device))
+            assert_sums(exchange.combine(scaled(arrivals, world.rank)), world.rank)
+            world.barrier()
+
+        with open_exchange(world) as exchange, open_exchange(world, memory_of=exchange) as other:
+            assert other.memory_bytes == 0
+            for one in (other, exchange, other):
+                one.take_memory(deadline=10)
+                step(one)
+            exchange.take_memory()
+            before = exchange.memory_bytes
+            exchange.release()
+            assert exchange.memory_bytes < before
+            exchange.restore()
+            step(exchange)
+
+    run(3, body)
+
+
+def test_bias_and_masks(run):
+    def body(world):
+        tokens, ids, weights = inputs_of(world.rank, device=world.device)
+        with open_exchange(world) as exchange:
+            arrivals = exchange.dispatch(tokens, ids, weights)
+            rows = scaled(arrivals, world.rank)
+            plain = exchange.combine(rows, dtype=torch.float32)
+            arrivals = exchange.dispatch(tokens, ids, weights)
+            found = exchange.combine(scaled(arrivals, world.rank), bias=[tokens, 2 * tokens], dtype=torch.float32)
+            dense.assert_close(found.cpu(), (plain + 3 * tokens).cpu().double(), 1e-6)
+            world.barrier()
+        with open_exchange(world, mask=[1]) if world.rank != 1 else contextlib.nullcontext() as exchange:
+            if exchange is not None:
+                is_there = torch.tensor([expert not in LAYER.experts_of(1) for expert in range(8)]).to(world.device)
+                arrivals = exchange.dispatch(tokens, ids, weights)
+                assert arrivals.rows == sum(source != 1 for _, source, _, _ in LAYER.rows_of(world.rank))
+                sums = exchange.combine(arrivals.values(), dtype=torch.float32)
+                kept = torch.where(is_there[ids.clamp(min=0).long()] & (ids >= 0), weights, 0).sum(1, keepdim=True)
+                dense.assert_close(sums.cpu(), (kept * tokens).cpu().double(), 0.02)
+
+    run(3, body)
+
+
 def test_memory_is_given_back_between_steps():
     def body(world):
         def step(exchange, between):
@@ -235,17 +288,18 @@ def test_memory_is_given_back_between_steps():
     ferry.run_ranks(3, body)
 
 
-def test_encoded_tokens_are_float8():
+def test_encoded_tokens_are_float8(run):
     def body(world):
         rank = world.rank
-        tokens, ids, weights = inputs_of(rank)
-        codes, scales = (torch.from_numpy(array) for array in ferry.formats.encode("fp8_block128", tokens))
+        tokens, ids, weights = inputs_of(rank, device=world.device)
+        encoded = ferry.formats.encode("fp8_block128", LAYER.tokens[rank])
+        codes, scales = (torch.from_numpy(array).to(world.device) for array in encoded)
         with open_exchange(world, format="fp8_block128") as exchange:
             want = exchange.dispatch(tokens, ids, weights).values()
             got = exchange.dispatch(codes.view(torch.float8_e4m3fn), ids, weights, token_scales=scales)
             assert (got.values() == want).all()
 
-    ferry.run_ranks(3, body)
+    run(3, body)
 
 
 def test_bytes_that_nobody_looks_at_stay_bytes():
