@@ -81,8 +81,6 @@ class Exchange:
         if "allocate" in options:
             raise TypeError("there is no option allocate: torch allocates")
         self._made_on, self._world = world, cast("World | None", None)  # the second one close() closes, too
-        self._made_with = dict(options, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden,
-                               backward=backward)
         self.device = torch.device(world.device)  #: where tensors of its calls lie
         self._are_plain = functools.partial(_ferry.are_plain_tensors, 1, 0)  # DLPack's numbers of the CPU
         self._stream: Callable[[], int] = lambda: 0  # of a call
@@ -97,6 +95,8 @@ class Exchange:
             text("backward", name, "the name of a format, a Format, or None")
         if "mask" in options:
             options["mask"] = several("mask", options["mask"], "numbers of ranks")  # it is read twice
+        self._made_with = dict(options, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden,
+                               backward=backward)
         if isinstance(options.get("memory_of"), Exchange):
             options["memory_of"] = options["memory_of"]._base
         _gradients.require_same(world, name, options)

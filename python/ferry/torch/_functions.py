@@ -68,12 +68,13 @@ def dispatch(exchange: Exchange, tokens: torch.Tensor, topk_ids: torch.Tensor,
     if kind not in FLOATS:
         name = "the dtype of tokens" if dtype is None else "dtype"
         raise InvalidArgument(f"{name} is {kind}; it must be bfloat16, float16 or float32")
-    found: _ops.Seven = _ops.call_of("dispatch", tokens, topk_ids, topk_weights)(tokens.contiguous(), topk_ids.contiguous(),
+    call = _ops.call_of("dispatch", tokens, topk_ids, topk_weights)
+    found: _ops.Seven = call(tokens.contiguous(), topk_ids.contiguous(),
                              None if topk_weights is None else topk_weights.contiguous(), exchange.name, row_order,
                              rows, kind, codes)
     if found[1].requires_grad and (topk_weights is None or not topk_weights.requires_grad):
         found = (found[0], found[1].detach(), *found[2:])
-    payload, scales = (part.detach() if part.requires_grad else part for part in found[5:])  # they have no gradient
+    payload, scales = (part.detach() if part.requires_grad else part for part in found[5:])
     if codes and payload.dim() > 1:
         payload = codes_of(exchange.format.name, payload)
     if codes and scales.dim() > 1:
@@ -101,7 +102,8 @@ def combine(exchange: Exchange, rows: torch.Tensor, arrived: Rows, *, apply_weig
     weighted = apply_weights and arrived.row_order != "by_source"
     call = _ops.call_of("combine", rows, arrived.row_weights, arrived.handle)
     room = arrived.row_weights.shape[0]
-    if call is not _ops.combine and (rows.dim() != 2 or rows.shape[0] != room):  # their gradients come back as rows of `arrived`
+    # Gradients of rows come back as rows of `arrived`.
+    if call is not _ops.combine and (rows.dim() != 2 or rows.shape[0] != room):
         raise InvalidArgument(f"rows is {list(rows.shape)}; where gradients are recorded it must be "
                               f"[{room}, {exchange.hidden}], as the values of `arrived`: leave padding in")
     found: torch.Tensor = call(
