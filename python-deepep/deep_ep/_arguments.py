@@ -84,16 +84,16 @@ _NAMES = {"tokens": "x", "rows": "x", "topk_ids": "topk_idx", "in_rank": "is_tok
           "expert_counts": "num_tokens_per_expert", "token_scales": "the scales of x", "row_topk_weights": "topk_weights"}
 _NAMED = re.compile(rf"((?:rank \d+: )?)({'|'.join(_NAMES)})\b")
 
-
-_WITHOUT = ("Make a new exchange whose mask names the missing rank.",
-            "With enable_shrink the next low-latency call goes on without it; otherwise make a buffer of a group without it "
-            "(new_group with use_local_synchronization=True).")
+#: What Ferry's errors of a lost rank advise, and what callers of this module can do.
+_ADVICE = re.compile(r"(\. Make|, or make) a new exchange whose mask names (the missing|that) rank")
+_ADVICE_HERE = (". With enable_shrink the next low-latency call goes on without it; otherwise make a buffer of a group "
+                "without it (new_group with use_local_synchronization=True)")
 
 
 def name_as_callers_do(error: BaseException | None) -> None:
     """Changes a refusal of Ferry that begins with the name of an argument, and what a lost rank asks for."""
     if isinstance(error, ferry.PeerMissing) and error.args and isinstance(error.args[0], str):
-        error.args = (error.args[0].replace(*_WITHOUT), *error.args[1:])
+        error.args = (_ADVICE.sub(_ADVICE_HERE, error.args[0]), *error.args[1:])
     if isinstance(error, (ferry.InvalidArgument, TypeError)) and error.args and isinstance(error.args[0], str):
         if named := _NAMED.match(error.args[0]):
             rest = error.args[0][named.end():].replace(" max_tokens = ", " num_max_tokens_per_rank = ")

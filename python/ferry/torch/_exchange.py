@@ -80,7 +80,7 @@ class Exchange:
                             "with Exchange.from_group")
         if "allocate" in options:
             raise TypeError("there is no option allocate: torch allocates")
-        self._made_on, self._world = world, cast("World | None", None)  # the second one close() closes, too
+        self._world, self._owns_world = world, False  # whether close() closes it, too
         self.device = torch.device(world.device)  #: where tensors of its calls lie
         self._are_plain = functools.partial(_ferry.are_plain_tensors, 1, 0)  # DLPack's numbers of the CPU
         self._stream: Callable[[], int] = lambda: 0  # of a call
@@ -147,7 +147,7 @@ class Exchange:
         except BaseException:
             world.close()
             raise
-        exchange._world = world
+        exchange._owns_world = True
         return exchange
 
     # ---- the calls
@@ -315,8 +315,8 @@ class Exchange:
         """
         for exchange in self._all():
             exchange.close()
-        other = type(self)(self._made_on, **{**self._made_with, **changes})
-        other._world, self._world = self._world, None
+        other = type(self)(self._world, **{**self._made_with, **changes})
+        other._owns_world, self._owns_world = self._owns_world, False
         return other
 
     def __enter__(self) -> Exchange:
@@ -325,7 +325,7 @@ class Exchange:
     def __exit__(self, kind: object, *_: object) -> None:
         for exchange in self._all():
             exchange.__exit__(kind)
-        if self._world is not None:
+        if self._owns_world:
             self._world.close()
 
     def __reduce__(self) -> NoReturn:

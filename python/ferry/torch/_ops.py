@@ -271,7 +271,9 @@ _RECORDED: dict[str, Callable[..., Any]] = {"dispatch": _RecordedDispatch.apply,
 
 
 def call_of(name: str, *tensors: torch.Tensor | None) -> Callable[..., Any]:
-    """The quickest way to call the operator `name` with these tensors: itself, if somebody looks on."""
+    """What to call for the operator `name`. Where somebody looks on, the operator. Else the function that it calls; where
+    autograd records one of the tensors, by an autograd.Function. A backward pass that is itself recorded has none, so
+    the operator refuses it."""
     if is_eager(*tensors):
         call = _RECORDED.get(name) if is_recorded(*tensors) else _CALLS[name]
         if call is not None:
