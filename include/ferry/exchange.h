@@ -48,8 +48,7 @@ struct DispatchInput {
   ConstTensor tokens{};
   ConstTensor topk_ids{};  // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
   // f32, bf16 or f16 [n, K], contiguous; not with exact; not given: 1. With either they count for combines by_rank, and
-  // come out with rows (DispatchOutput::row_weights, row_topk_weights). Widened to float32 at once, on GPUs by a kernel
-  // of its own.
+  // come out with rows (DispatchOutput::row_weights, row_topk_weights). Widened to float32 at once.
   ConstTensor topk_weights{};
   // One value, finite and > 0; null: 1. A format that uses it (nvfp4) needs the same value on all ranks; with encoded
   // tokens it is the value that they were encoded with. Where two differ on CPU ranks, dispatch_wait throws

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "conformance/rounds/rank_round.h"
+#include "cuda/device/device_memory.h"
 #include "cuda/exchange/plan/kernel_plan.h"
 #include "ferry/cuda/cuda_world.h"
 #include "gpu/device_round.h"
@@ -45,14 +46,19 @@ conformance::ScenarioSettings settings_of(RowOrders orders, RowOrder order) {
   return settings;
 }
 
-// Captures a dispatch and a combine of one rank and compares the nodes of the graph.
-void expect_nodes(const conformance::ScenarioSettings& settings, const Nodes& expected, const std::string& name) {
+// Captures a dispatch and a combine of one rank and compares the nodes of the graph. With `keeps` the dispatch leaves a
+// handle.
+void expect_nodes(const conformance::ScenarioSettings& settings, const Nodes& expected, const std::string& name,
+                  bool keeps = false) {
   const conformance::Scenario scenario = conformance::make_scenario(settings);
   run_cuda_ranks(1, false, [&](World& world) {
     const Stream stream(0);
     const CallOptions call{.stream = stream.get(), .max_blocks = settings.max_blocks};
     Exchange exchange(world, settings.shape, settings.options);
     DeviceRound round(scenario, 0);
+    const auto bytes = static_cast<std::size_t>(exchange.layout().handle_bytes);
+    const cuda::DeviceMemory handle(bytes);
+    if (keeps) round.out.handle = Tensor(handle.as<std::byte>(), DType::u8, {exchange.layout().handle_bytes});
     EXPECT_EQ(nodes_of(stream.get(), [&] { exchange.dispatch(round.in, round.out, call); }), expected.of_dispatch)
         << name;
     const auto pair = [&] {
@@ -68,10 +74,10 @@ void expect_nodes(RowOrders orders, RowOrder order, std::size_t of_dispatch, con
   expect_nodes(settings, {of_dispatch, 1}, std::string(to_string(order)) + " of " + to_string(orders));
 }
 void expect_nodes_with(const char* what, const Nodes& expected,
-                       const std::function<void(conformance::ScenarioSettings&)>& change) {
+                       const std::function<void(conformance::ScenarioSettings&)>& change, bool keeps = false) {
   conformance::ScenarioSettings settings = settings_of(kUsualRowOrders, RowOrder::by_expert);
   change(settings);
-  expect_nodes(settings, expected, what);
+  expect_nodes(settings, expected, what, keeps);
 }
 
 TEST(EmulatedGraphs, HaveAsFewKernelsAsTheOrderOfRowsNeeds) {
@@ -97,7 +103,11 @@ TEST(EmulatedGraphs, HaveAsFewKernelsAsTheOptionsNeed) {
     s.options.late_weights = true;
     s.weights_at = conformance::WeightsAt::combine;
   });
-  expect_nodes_with("narrow weights", {2, 1}, [](Settings& s) { s.weight_dtype = DType::bf16; });
+  expect_nodes_with("narrow weights", {1, 1}, [](Settings& s) { s.weight_dtype = DType::bf16; });
+  expect_nodes_with("narrow weights of exact sums", {1, 1}, [](Settings& s) {
+    s.options.reduction = Reduction::exact;
+    s.weight_dtype = DType::f16;
+  });
   expect_nodes_with("weights home", {1, 1}, [](Settings& s) { s.options.returns_weights = true; });
   expect_nodes_with("weights in both directions, and bias", {1, 1}, [](Settings& s) {
     s.options.late_weights = true;
@@ -106,6 +116,8 @@ TEST(EmulatedGraphs, HaveAsFewKernelsAsTheOptionsNeed) {
     s.num_bias = 1;
   });
   expect_nodes_with("zero padding", {2, 1}, [](Settings& s) { s.zero_padding = true; });
+  expect_nodes_with(
+      "a handle", {2, 1}, [](Settings&) {}, true);
   emulated::set_gpus({.multiprocessors = 8});
   expect_nodes_with("few blocks", {1, 1}, [](Settings& s) { s.max_blocks = cuda::kLeastBlocks; });
   expect_nodes_with("few blocks and many tokens, whose scales a kernel of their own stores", {2, 1}, [](Settings& s) {
@@ -116,8 +128,8 @@ TEST(EmulatedGraphs, HaveAsFewKernelsAsTheOptionsNeed) {
   EXPECT_EQ(emulated::failure(), "");
 }
 
-// Kernels that options and large rounds ask for add up.
-TEST(EmulatedGraphs, HaveAKernelForEachOfSeveralThatMeet) {
+// What is left behind a dispatch is one kernel, however many parts of it meet.
+TEST(EmulatedGraphs, HaveTwoKernelsInADispatchWhateverMeets) {
   using Settings = conformance::ScenarioSettings;
   emulated::set_gpus({.multiprocessors = 8});
   emulated::reset({});
@@ -127,23 +139,38 @@ TEST(EmulatedGraphs, HaveAKernelForEachOfSeveralThatMeet) {
     s.options.row_orders = kAllOrders;
     s.max_blocks = cuda::kLeastBlocks;
   };
-  expect_nodes_with("scales and token lists", {3, 1}, many_tokens);
-  expect_nodes_with("these and zero padding", {4, 1}, [&](Settings& s) {
-    many_tokens(s);
-    s.zero_padding = true;
-  });
-  expect_nodes_with("these and narrow weights", {5, 1}, [&](Settings& s) {
+  const auto all_at_once = [&](Settings& s) {
     many_tokens(s);
     s.zero_padding = true;
     s.weight_dtype = DType::bf16;
+    s.num_bias = 2;
+    s.options.returns_weights = true;
+  };
+  expect_nodes_with("scales and token lists", {2, 1}, many_tokens);
+  expect_nodes_with(
+      "scales and a handle", {2, 1},
+      [&](Settings& s) {
+        many_tokens(s);
+        s.options.row_orders = kUsualRowOrders;
+      },
+      true);
+  expect_nodes_with("scales and zero padding", {2, 1}, [&](Settings& s) {
+    many_tokens(s);
+    s.options.row_orders = kUsualRowOrders;
+    s.zero_padding = true;
   });
-  expect_nodes_with("by_source, where rows have no scales kernel and the kernel lists tokens", {3, 1},
-                    [&](Settings& s) {
-                      many_tokens(s);
-                      s.row_orders = {RowOrder::by_source};
-                      s.zero_padding = true;
-                      s.weight_dtype = DType::bf16;
-                    });
+  expect_nodes_with("all at once", {2, 1}, all_at_once);
+  expect_nodes_with("all at once, and a handle", {2, 1}, all_at_once, true);
+  for (const RowOrder order : {RowOrder::by_source, RowOrder::padded, RowOrder::in_place})
+    expect_nodes_with(
+        to_string(order), {2, 1},
+        [&](Settings& s) {
+          many_tokens(s);
+          s.row_orders = {order};
+          s.zero_padding = order != RowOrder::in_place;  // these have none
+          s.weight_dtype = DType::bf16;
+        },
+        true);
   EXPECT_EQ(emulated::failure(), "");
 }
 

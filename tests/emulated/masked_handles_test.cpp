@@ -101,8 +101,10 @@ TEST_F(EmulatedMaskedHandles, HaveNoScalesThatAKernelOfTheirOwnStores) {
     settings.max_blocks = cuda::kLeastBlocks;
     std::atomic<int> launched = 0;
     change_params<cuda::ScalesParams>([&](cuda::ScalesParams&) { ++launched; });
+    change_params<cuda::FinishParams>([&](cuda::FinishParams& left) { launched += left.has_scales ? 1 : 0; });
     go_on(Left(settings), EmulatedReach::direct);
     change_params<cuda::ScalesParams>({});
+    change_params<cuda::FinishParams>({});
     EXPECT_GE(launched, 4) << format;
   }
 }

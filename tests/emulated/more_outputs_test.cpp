@@ -216,6 +216,7 @@ TEST_F(EmulatedOutputs, WithoutSrcInfoNeedNoScalesKernel) {
       const Scenario scenario = make_scenario(settings);
       std::atomic<int> launched = 0;
       change_params<cuda::ScalesParams>([&](cuda::ScalesParams&) { ++launched; });
+      change_params<cuda::FinishParams>([&](cuda::FinishParams& left) { launched += left.has_scales ? 1 : 0; });
       run_cuda_ranks(2, false, [&](World& world) {
         DeviceRank rank(world, scenario);
         rank.call.max_blocks = settings.max_blocks;
@@ -224,8 +225,40 @@ TEST_F(EmulatedOutputs, WithoutSrcInfoNeedNoScalesKernel) {
         rank.check_rows(round);
       });
       change_params<cuda::ScalesParams>({});
+      change_params<cuda::FinishParams>({});
       EXPECT_EQ(launched > 0, has_src_info) << format;
     }
+}
+
+// One kernel lists tokens, stores scales, leaves a handle and writes these outputs, where all of it is asked for.
+TEST_F(EmulatedOutputs, ComeFromTheKernelOfAllThatIsLeft) {
+  emulated::set_gpus({.multiprocessors = 8});
+  for (const char* format : {"fp8_block128", "nvfp4"}) {
+    ScenarioSettings settings = settings_of(format, {RowOrder::by_expert, RowOrder::by_source});
+    settings.shape = {.ranks = 2, .experts = 5, .top_k = 2, .max_tokens = 600, .hidden = 1024};
+    settings.routing = "uniform";
+    settings.zero_padding = true;
+    settings.max_blocks = cuda::kLeastBlocks;
+    const Scenario scenario = make_scenario(settings);
+    std::atomic<int> of_four = 0;
+    change_params<cuda::FinishParams>([&](cuda::FinishParams& left) { of_four += left.parts() == 4 ? 1 : 0; });
+    run_cuda_ranks(2, false, [&](World& world) {
+      DeviceRank rank(world, scenario);
+      rank.call.max_blocks = settings.max_blocks;
+      DeviceRound round(scenario, world.rank());
+      const cuda::DeviceMemory handle(static_cast<std::size_t>(rank.exchange.layout().handle_bytes));
+      round.out.handle = Tensor(handle.data(), DType::u8, {rank.exchange.layout().handle_bytes});
+      rank.exchange.dispatch(round.in, round.out, rank.call);
+      rank.check_rows(round);
+      round.combine_in.handle = round.out.handle;
+      rank.exchange.combine(round.combine_in, round.combine_out, rank.call);
+      round.fetch();
+      round.host.check_tokens();
+      world.barrier();
+    });
+    change_params<cuda::FinishParams>({});
+    EXPECT_GT(of_four, 0) << format;
+  }
 }
 
 TEST_F(EmulatedOutputs, AreInCapturedGraphs) {

@@ -83,7 +83,10 @@ void expect_lists_of(int tokens, int blocks) {
   source.fill(tokens);
   const cuda::ReceiveLaunchers& launchers = *cuda::direct_launchers().receive;
   launchers.prepare(source.plan);
-  launchers.list_tokens({source.plan, source.links, tokens, source.bytes}, {.blocks = blocks}, nullptr);
+  cuda::FinishParams left;
+  left.lists = {source.plan, source.links, tokens, source.bytes};
+  left.has_lists = true;
+  launchers.finish(left, {.small_blocks = blocks}, nullptr);
   cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   EXPECT_EQ(emulated::failure(), "");
   for (const int rank : {0, 2}) {

@@ -80,16 +80,19 @@ void CudaSteps::check_sums(const CheckContext&, const Ticket& ticket, const Comb
 
 TokensToSend CudaSteps::begin_dispatch(const Ticket& ticket, const DispatchArgs& args) {
   TokensToSend routed{args, {}};
-  routed.args.weights = kernels_.widened(args.weights, args.num_tokens);
   if (args.expert_counts != nullptr) counts_.give(routed.args);
   compares_calls_ = compares_calls_ || ticket.handle != nullptr;
   if (ticket.handle != nullptr) routed.replay = routing_.route_again(ticket, routed.args);
   return routed;
 }
 
-void CudaSteps::end_dispatch(const Ticket& ticket, const RowsOut& rows) {
-  routing_.leave(ticket, short_handles_.with_whole(rows));
-  outputs_.write(ticket, rows);
+void CudaSteps::end_dispatch(const Ticket& ticket, const RowsOut& rows, FinishParams left) {
+  const RowsOut whole = short_handles_.with_whole(rows);
+  routing_.leave(ticket, whole, left);
+  outputs_.add(ticket, rows, left);
+  kernels_.finish_dispatch(left, &rows);
+  routing_.copy_kept(ticket, whole, left);
+  outputs_.write_messages(rows, left);
   counts_.take(ticket, rows);
   short_handles_.leave(rows);
 }
@@ -108,10 +111,9 @@ void CudaSteps::send(const Ticket& given, const DispatchArgs& args) {
     nothing.excess = excess_mark(plan().shape);
     nothing.args.input_scale = args.input_scale;  // ranks compare it all the same (I26)
     nothing.args.input_scale_at = args.input_scale_at;
-    kernels_.dispatch(none, masked, &nothing, nullptr);
+    kernels_.send(none, masked, nothing);
   } else {
-    const TokensToSend routed = begin_dispatch(ticket, args);
-    kernels_.dispatch(ticket, masked, &routed, nullptr);
+    kernels_.send(ticket, masked, begin_dispatch(ticket, args));
   }
   state_.open_mask(masked);
   order_.begin_dispatch(capture(), true);
@@ -124,8 +126,7 @@ void CudaSteps::receive(const Ticket& given, const RowsOut& rows) {
   streams_.follow(state_.stream());
   state_.set_dispatch_call(order_.dispatch_number(capture()));
   outputs_.note_waiting_times(rows);
-  kernels_.dispatch(ticket, state_.opened_mask(), nullptr, &rows);
-  end_dispatch(ticket, rows);
+  end_dispatch(ticket, rows, kernels_.dispatch(ticket, state_.opened_mask(), nullptr, &rows));
   order_.end_dispatch();
 }
 
@@ -140,17 +141,13 @@ void CudaSteps::dispatch(const Ticket& given, const DispatchArgs& args, const Ro
   const std::uint8_t* masked = state_.mask_of_dispatch(ticket.handle != nullptr);
   state_.set_dispatch_call(order_.number_dispatch(capture()));
   const TokensToSend routed = begin_dispatch(ticket, args);
-  if (TokenKernels::can_fuse(rows)) {
-    outputs_.note_waiting_times(rows);
-    kernels_.dispatch(ticket, masked, &routed, &rows);
-  } else {
-    kernels_.dispatch(ticket, masked, &routed, nullptr);
-    outputs_.note_waiting_times(rows);
-    kernels_.dispatch(ticket, masked, nullptr, &rows);
-  }
+  const bool fuses = TokenKernels::can_fuse(rows);
+  if (!fuses) kernels_.send(ticket, masked, routed);
+  outputs_.note_waiting_times(rows);
+  const FinishParams left = kernels_.dispatch(ticket, masked, fuses ? &routed : nullptr, &rows);
   state_.open_mask(masked);
   order_.begin_dispatch(capture(), false);
-  end_dispatch(ticket, rows);
+  end_dispatch(ticket, rows, left);
 }
 
 std::int64_t CudaSteps::await_counts(const Ticket& ticket) {

@@ -88,9 +88,9 @@ class CudaSteps final : public ExchangeSteps {
 
  private:
   CaptureId capture() const { return capture_of(state_.stream()); }
-  // What goes ahead of the kernel that carries tokens, and behind it.
+  // What goes ahead of the kernel that carries tokens, and behind it. `left`: of that kernel.
   TokensToSend begin_dispatch(const Ticket& ticket, const DispatchArgs& args);
-  void end_dispatch(const Ticket& ticket, const RowsOut& rows);
+  void end_dispatch(const Ticket& ticket, const RowsOut& rows, FinishParams left);
   void require_same_handles();
   void require_same_input_scales();
   std::optional<DispatchRefused> take_refusal();

@@ -28,7 +28,7 @@ static std::size_t row_start_bytes(const Plan& plan) {
   return static_cast<std::size_t>(row_start_words(plan)) * sizeof(std::uint32_t);
 }
 
-static std::size_t scales_shared_bytes(const Plan& plan) { return kScalesSharedBytes + row_start_bytes(plan); }
+std::size_t scales_shared_bytes(const Plan& plan) { return kScalesSharedBytes + row_start_bytes(plan); }
 int prepare_scales(const Plan& plan) {
   const std::size_t bytes = scales_shared_bytes(plan);
   return may_have_shared(reinterpret_cast<const void*>(&scales_kernel), bytes)
@@ -40,13 +40,13 @@ void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_
 }
 
 void prepare_keep_routing() { prepare_kernel(&keep_routing_kernel, kThreads, 0); }
-void launch_keep_routing(const KeepParams& params, int most_blocks, bool pdl, cudaStream_t stream) {
+int keep_routing_blocks(const Plan& plan, int most_blocks) {
   constexpr int kMostBlocks = 64;
-  const Shape& shape = params.plan.shape;
-  const std::int64_t entries = std::int64_t{shape.ranks} * shape.max_tokens * shape.top_k;
-  const auto blocks =
-      static_cast<int>(std::clamp<std::int64_t>(entries / (4 * kThreads), 1, std::min(most_blocks, kMostBlocks)));
-  launch(&keep_routing_kernel, params, {.blocks = blocks, .pdl = pdl}, stream);
+  const std::int64_t entries = std::int64_t{plan.shape.ranks} * plan.shape.max_tokens * plan.shape.top_k;
+  return static_cast<int>(std::clamp<std::int64_t>(entries / (4 * kThreads), 1, std::min(most_blocks, kMostBlocks)));
+}
+void launch_keep_routing(const KeepParams& params, int most_blocks, bool pdl, cudaStream_t stream) {
+  launch(&keep_routing_kernel, params, {.blocks = keep_routing_blocks(params.plan, most_blocks), .pdl = pdl}, stream);
 }
 
 void prepare_masked_sources() {

@@ -21,6 +21,7 @@ void prepare_more_rows() {
   prepare_kernel(&add_waits_kernel, SyncedTeam::kWidth, 0);
 }
 
+int more_rows_blocks(const Plan& plan, int most_blocks) { return grid_of_tokens(plan, most_blocks).blocks; }
 void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream) {
   launch(&more_rows_kernel, params, grid_of_tokens(params.plan, most_blocks), stream);
 }

@@ -69,15 +69,15 @@ HandleCheck LeftRouting::route_again(const Ticket& ticket, DispatchArgs& args) c
   return check;
 }
 
-void LeftRouting::leave(const Ticket& ticket, const RowsOut& out) {
+void LeftRouting::leave(const Ticket& ticket, const RowsOut& out, FinishParams& left) {
   may_have_overflowed_ = out.may_overflow;
   if (out.may_overflow && capture_of(state_.stream()) != kNoCapture) graphs_may_overflow_ = true;
   if (out.handle == nullptr) return;
   LeftHandles& all = *state_.device().left_handles;
   if (out.may_overflow) all.may_lack_rows = true;
   if (ticket.by_counts) all.by_counts = true;
-  if (ticket.handle != nullptr) copy_handle(ticket, out);
-  if (ticket.handle != nullptr && !state_.plan().map.has_late_weights()) return;  // else the weights may be new ones
+  if (ticket.handle != nullptr && !state_.plan().map.has_late_weights()) return;  // copy_kept copies the handle
+  if (ticket.handle != nullptr) copy_handle(ticket, out);                         // and then adds weights: new ones
   auto params = state_.local_params_of<KeepParams>(state_.opened_mask());
   params.from = state_.arrived();
   params.header = header_of(ticket);
@@ -88,7 +88,13 @@ void LeftRouting::leave(const Ticket& ticket, const RowsOut& out) {
   params.header.has_weights = ticket.has_weights ? 1 : 0;
   params.header.row_room = room_of(out).rows + 1;  // RowRoom::kAll becomes 0
   params.to = out.handle;
-  launch_keep_routing(params, state_.most_small_blocks(), state_.kernels_are_exclusive(), state_.stream());
+  left.kept = params;
+  left.has_kept = true;
+}
+
+// Token lists do not wait for this: other ranks need them.
+void LeftRouting::copy_kept(const Ticket& ticket, const RowsOut& out, const FinishParams& left) const {
+  if (ticket.handle != nullptr && out.handle != nullptr && !left.has_kept) copy_handle(ticket, out);
 }
 
 // Once a dispatch that may overflow has left a handle on this device, handles say how much room their dispatch had: a

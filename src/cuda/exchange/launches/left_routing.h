@@ -19,8 +19,9 @@ class LeftRouting {
 
   // Ahead of a dispatch with a handle. Returns what its kernel checks of the handle.
   HandleCheck route_again(const Ticket& ticket, DispatchArgs& args) const;
-  // Behind a dispatch.
-  void leave(const Ticket& ticket, const RowsOut& out);
+  // Behind a dispatch. Adds to what is left of it; copy_kept comes behind that.
+  void leave(const Ticket& ticket, const RowsOut& out, FinishParams& left);
+  void copy_kept(const Ticket& ticket, const RowsOut& out, const FinishParams& left) const;
 
   // Whether a combine tells the other ranks which handle or reduction it was given (I22).
   bool is_told(const Ticket& ticket) const { return ticket.handle != nullptr || combines_choose_; }

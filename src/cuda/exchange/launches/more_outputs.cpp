@@ -58,11 +58,12 @@ void MoreOutputs::add_waits_for_results(const CombineOut& out, bool is_extra) co
                    state_.stream());
 }
 
-void MoreOutputs::write(const Ticket& ticket, const RowsOut& out) const {
+void MoreOutputs::add(const Ticket& ticket, const RowsOut& out, FinishParams& left) const {
   const Plan& plan = state_.plan();
-  const bool writes_rows = has_facts(out) || has_padding(out) || has_counts(out);
-  if (!writes_rows && !has_messages(out)) return;
-  auto params = state_.local_params_of<MoreRowsParams>(state_.opened_mask());
+  left.has_rows = has_facts(out) || has_padding(out) || has_counts(out);
+  if (!left.has_rows && !has_messages(out)) return;
+  MoreRowsParams& params = left.rows;
+  params = state_.local_params_of<MoreRowsParams>(state_.opened_mask());
   params.writes_facts = has_facts(out);
   params.writes_padding = has_padding(out);
   params.starts = state_.arrived().starts;
@@ -75,10 +76,12 @@ void MoreOutputs::write(const Ticket& ticket, const RowsOut& out) const {
   params.waited_before = waited_before_;
   params.arrived = state_.arrived();
   if (ticket.overflow == Overflow::reported) params.record = state_.links().record;
+}
+
+void MoreOutputs::write_messages(const RowsOut& out, const FinishParams& left) const {
   const int most_blocks = state_.most_small_blocks();
-  if (writes_rows) launch_more_rows(params, most_blocks, state_.stream());
-  if (has_messages(out)) launch_messages(params, most_blocks, state_.stream());
-  if (out.may_overflow) launch_forget_rows(params, most_blocks, state_.stream());
+  if (has_messages(out)) launch_messages(left.rows, most_blocks, state_.stream());
+  if (out.may_overflow) launch_forget_rows(left.rows, most_blocks, state_.stream());
 }
 
 std::uint32_t MoreOutputs::laid_out_rows(cudaStream_t stream) const {

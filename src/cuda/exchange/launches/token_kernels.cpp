@@ -42,18 +42,30 @@ bool has_f16(const CombineArgs& in, const CombineOut* out) {
 }  // namespace
 
 TokenKernels::TokenKernels(const ExchangeState& state)
-    : state_(state),
-      block_counts_(state.memory()->as<DeviceWord<Epoch>>(state.state_plan().block_counts)),
-      wide_weights_(state.memory()->as<float>(state.state_plan().wide_weights)) {}
+    : state_(state), block_counts_(state.memory()->as<DeviceWord<Epoch>>(state.state_plan().block_counts)) {}
 
-void TokenKernels::dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in,
-                            const RowsOut* out) {
-  const TracedKernelKind kind =
-      kind_of({.sends = in != nullptr, .receives = out != nullptr}, TracedKernelKind::dispatch,
-              TracedKernelKind::dispatch_sends, TracedKernelKind::dispatch_receives);
-  begin_record(kind);
-  launch_dispatch(ticket, masked, in, out);
-  end_record(kind);
+FinishParams TokenKernels::dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in,
+                                    const RowsOut* out) {
+  dispatched_ = kind_of({.sends = in != nullptr, .receives = out != nullptr}, TracedKernelKind::dispatch,
+                        TracedKernelKind::dispatch_sends, TracedKernelKind::dispatch_receives);
+  begin_record(dispatched_);
+  return launch_dispatch(ticket, masked, in, out);
+}
+
+void TokenKernels::finish_dispatch(FinishParams left, const RowsOut* out) {
+  const KernelPlan& plan = state_.format().kernel_plan;
+  const FinishGrid grid{.small_blocks = state_.most_small_blocks(),
+                        .scales_blocks = plan.scales_limits(state_.max_blocks()).blocks(),
+                        .pdl = plan.is_exclusive()};
+  const ReceiveLaunchers& kernels = state_.kernels().receive;
+  if (out != nullptr && awaits_lists(*out)) {  // own lists leave before; what says how long ranks waited comes behind
+    FinishParams lists = left;
+    lists.has_scales = lists.has_kept = lists.has_rows = left.has_lists = false;
+    kernels.finish(lists, grid, state_.stream());
+    kernels.await_lists(left.lists, state_.stream());
+  }
+  kernels.finish(left, grid, state_.stream());
+  end_record(dispatched_);
 }
 
 void TokenKernels::combine(const Ticket& ticket, const CombineBasis& basis, Halves halves, const CombineArgs& in,
@@ -110,8 +122,8 @@ DispatchParams TokenKernels::dispatch_params(const Ticket& ticket, const std::ui
   return params;
 }
 
-void TokenKernels::launch_dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in,
-                                   const RowsOut* out) const {
+FinishParams TokenKernels::launch_dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in,
+                                           const RowsOut* out) const {
   const ExchangeKernels& kernels = state_.kernels();
   const DispatchKernel which = kernel_of(in, out);
   const RowOrder order = out != nullptr ? out->order : RowOrder::by_expert;
@@ -119,22 +131,22 @@ void TokenKernels::launch_dispatch(const Ticket& ticket, const std::uint8_t* mas
       ticket.num_tokens, {.sends = in != nullptr, .receives = out != nullptr}, which, order, state_.max_blocks());
   DispatchParams params = dispatch_params(ticket, masked, launch, in, out);
   log_launch(state_.rank(), "dispatch", ticket.num_tokens, launch.policy);
+  FinishParams left;
+  left.lists = {params.plan, params.links, in != nullptr ? in->args.num_tokens : 0, state_.counters().bytes};
+  left.has_lists = in != nullptr && !launch.lists_tokens && state_.plan().map.has_token_lists();
   if (which == DispatchKernel::receives) {
     kernels.receive.receive(params, launch.policy, state_.stream());
-    pad_masked(ticket, masked, out);
   } else {
-    const bool scales_follow =
-        launch.scales_follow && out != nullptr && params.out.stores_scales && out->src_info != nullptr;
-    if (scales_follow) params.out.stores_scales = false;
+    left.has_scales = launch.scales_follow && out != nullptr && params.out.stores_scales && out->src_info != nullptr;
+    if (left.has_scales) {
+      left.scales = scales_params(*out);
+      params.out.stores_scales = false;
+    }
     const DispatchLauncher& launcher = which == DispatchKernel::given_rows ? kernels.given_rows : kernels.dispatch;
     launcher.launch(params, launch.policy, state_.stream());
-    pad_masked(ticket, masked, out);
-    if (scales_follow) launch_scales_kernel(*out);
-    if (in != nullptr && !launch.lists_tokens && state_.plan().map.has_token_lists())
-      kernels.receive.list_tokens({params.plan, params.links, in->args.num_tokens, state_.counters().bytes},
-                                  launch.policy, state_.stream());
   }
-  if (out != nullptr) await_lists(params, *out);
+  pad_masked(ticket, masked, out);
+  return left;
 }
 
 // I22: rows of a replay whose sources are masked by now.
@@ -147,22 +159,20 @@ void TokenKernels::pad_masked(const Ticket& ticket, const std::uint8_t* masked, 
 }
 
 // I15: rows by_source need the lists and wait for them in the kernel that lays them out.
-void TokenKernels::await_lists(const DispatchParams& params, const RowsOut& out) const {
+bool TokenKernels::awaits_lists(const RowsOut& out) const {
   const HeapMap& map = state_.plan().map;
-  if (!map.has_token_lists() || !map.has_remote_ranks() || out.order == RowOrder::by_source) return;
-  state_.kernels().receive.await_lists({params.plan, params.links}, state_.stream());
+  return map.has_token_lists() && map.has_remote_ranks() && out.order != RowOrder::by_source;
 }
 
 // I20
-void TokenKernels::launch_scales_kernel(const RowsOut& out) const {
+ScalesParams TokenKernels::scales_params(const RowsOut& out) const {
   auto params = state_.local_params_of<ScalesParams>(nullptr);
   params.scales = out.scales;
   params.by_strips = Divider(scale_strips(out.scales));
   params.src_info = out.src_info;
   params.payload_bytes = out.row_bytes;
   params.starts = state_.arrived().starts.of_source;
-  const DeviceLimits most = state_.format().kernel_plan.scales_limits(state_.max_blocks());
-  launch_scales(params, most.blocks(), most.is_exclusive, state_.stream());
+  return params;
 }
 
 CombineCode TokenKernels::code_of(const CombineBasis& basis) const {
@@ -175,7 +185,6 @@ void TokenKernels::launch_combine(const Ticket& ticket, const CombineBasis& basi
   auto params = params_of<CombineParams>(basis.masked, halves);
   params.plan.exact = in.exact;
   params.in = in;
-  if (out != nullptr && in.exact) params.in.weights = widened(in.weights, ticket.num_tokens);
   params.is_extra = basis.is_extra;
   params.arrived = basis.arrived;
   params.own = basis.own;
@@ -227,16 +236,6 @@ void TokenKernels::take_given(const ConstTensor& topk_weights) {
            "topk_weights has {} rows; it must have those of the handle's dispatch, at most max_tokens, {}", given,
            max_tokens);
   given_weights_ = static_cast<int>(given);
-}
-
-Weights TokenKernels::widened(const Weights& weights, int num_tokens) const {
-  if (weights.data == nullptr || weights.dtype == DType::f32 || num_tokens <= 0) return weights;
-  launch_widen_weights({weights, num_tokens * state_.plan().shape.top_k, wide_weights_}, state_.most_small_blocks(),
-                       state_.stream());
-  Weights wide = weights;
-  wide.data = wide_weights_;
-  wide.dtype = DType::f32;
-  return wide;
 }
 
 void TokenKernels::trace_to(CallTrace* call) {

@@ -1,4 +1,4 @@
-// TokenKernels: launches the two large kernels, which carry tokens, and the scales and lists that belong to a dispatch.
+// TokenKernels: launches the two large kernels, which carry tokens, and what is left of a dispatch behind its own.
 // It chooses the kernel and its blocks for each call, and records it where a Trace does.
 #pragma once
 
@@ -24,8 +24,14 @@ class TokenKernels {
  public:
   explicit TokenKernels(const ExchangeState& state);
 
-  // The halves of a dispatch that are given: `in` sends, `out` receives.
-  void dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in, const RowsOut* out);
+  // The halves of a dispatch that are given: `in` sends, `out` receives. Returns what is left of them, to which others
+  // add, and which finish_dispatch launches.
+  FinishParams dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in, const RowsOut* out);
+  void finish_dispatch(FinishParams left, const RowsOut* out);
+  // The sending half alone.
+  void send(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend& in) {
+    finish_dispatch(dispatch(ticket, masked, &in, nullptr), nullptr);
+  }
   // One kernel runs both halves. Otherwise the half that receives has a kernel of its own.
   static bool can_fuse(const RowsOut& out) { return !out.may_overflow; }
   // `out`: of the half that receives.
@@ -38,9 +44,6 @@ class TokenKernels {
 
   // The weights that the next combine is given. Throws where there are more than any dispatch has.
   void take_given(const ConstTensor& topk_weights);
-  // The same weights as float32, which these kernels read. All calls share one buffer for them, since the kernel that
-  // reads it follows at once.
-  Weights widened(const Weights& weights, int num_tokens) const;
 
   void trace_to(CallTrace* call);
   // The exchange is about to give its memory up.
@@ -51,13 +54,13 @@ class TokenKernels {
   Params params_of(const std::uint8_t* masked, Halves halves) const;
   DispatchParams dispatch_params(const Ticket& ticket, const std::uint8_t* masked, const DispatchLaunch& launch,
                                  const TokensToSend* in, const RowsOut* out) const;
-  void launch_dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in,
-                       const RowsOut* out) const;
+  FinishParams launch_dispatch(const Ticket& ticket, const std::uint8_t* masked, const TokensToSend* in,
+                               const RowsOut* out) const;
   void launch_combine(const Ticket& ticket, const CombineBasis& basis, Halves halves, const CombineArgs& in,
                       const CombineOut* out) const;
-  void launch_scales_kernel(const RowsOut& out) const;
+  ScalesParams scales_params(const RowsOut& out) const;
   void pad_masked(const Ticket& ticket, const std::uint8_t* masked, const RowsOut* out) const;
-  void await_lists(const DispatchParams& params, const RowsOut& out) const;
+  bool awaits_lists(const RowsOut& out) const;
   CombineCode code_of(const CombineBasis& basis) const;
   void require_f16(bool wanted, const char* name) const;
   void begin_record(TracedKernelKind kind) const;
@@ -66,10 +69,10 @@ class TokenKernels {
 
   const ExchangeState& state_;
   DeviceWord<Epoch>* block_counts_;
-  float* wide_weights_;                 // [max_tokens, top_k]: of the newest kernel that needs them
-  int given_weights_ = 0;               // tokens of the weights of the next combine
-  std::shared_ptr<KernelTrace> trace_;  // from the first call on that a Trace records
-  bool records_ = false;                // the call under way
+  int given_weights_ = 0;                                     // tokens of the weights of the next combine
+  std::shared_ptr<KernelTrace> trace_;                        // from the first call on that a Trace records
+  bool records_ = false;                                      // the call under way
+  TracedKernelKind dispatched_ = TracedKernelKind::dispatch;  // by the newest kernel of one
 };
 
 }  // namespace ferry::cuda

@@ -80,7 +80,6 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
         kernels.f16_combine->prepare(kThreads, combine_shared_bytes(plan_), 0, weighed);
   scales_.blocks_per_multiprocessor = prepare_scales(plan_);
   prepare_more_rows();
-  prepare_wide_weights();
   prepare_keep_routing();
   if (options.short_handles) prepare_short_handles();
   prepare_masked_sources();

@@ -39,7 +39,6 @@ StatePlan::StatePlan(const Plan& plan, const ExchangeOptions& options) {
   message_counts =
       take(ranks * static_cast<std::size_t>(message_chunks(plan.shape.max_tokens)) * sizeof(std::uint32_t));
   const auto entries = static_cast<std::size_t>(plan.shape.max_tokens) * static_cast<std::size_t>(plan.shape.top_k);
-  wide_weights = take(entries * sizeof(float));
   combined_rows = take(ranks * entries * sizeof(HandleRow));
   fitting_starts = take(static_cast<std::size_t>(row_start_words(plan)) * sizeof(std::uint32_t));
   destination_ids = take(plan.map.has_token_lists() ? entries * sizeof(std::int32_t) : 0);

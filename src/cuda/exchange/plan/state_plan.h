@@ -23,7 +23,6 @@ struct StatePlan {
   std::size_t waited_before = 0;  // u64 [ranks]
   std::size_t waited_before_sums = 0;  // u64 [ranks]
   std::size_t message_counts = 0;      // u32 [ranks, message_chunks]
-  std::size_t wide_weights = 0;        // f32 [max_tokens, top_k]
   std::size_t combined_rows = 0;       // as arrived_rows: those of a handle that fit
   std::size_t fitting_starts = 0;      // as row_starts
   std::size_t destination_ids = 0;     // i32 [max_tokens, top_k], where rows may be by_source

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "ferry/detail/cuda/state/device_state.h"
+#include "ferry/detail/cuda/state/wide_weights.cuh"
 #include "ferry/detail/protocol/contracts/hooks.h"
 
 namespace ferry::cuda {
@@ -53,7 +54,7 @@ class CompiledHooks {
     if constexpr (HasRouterWeight<H>)
       return hooks_.router_weight(token, k);
     else
-      return weights.given(token, k);
+      return given_weight(weights, token * weights.top_k + k);
   }
   __device__ float input_scale(const DispatchArgs& in) const {
     if constexpr (HasInputScale<H>)

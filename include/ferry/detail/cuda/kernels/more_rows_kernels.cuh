@@ -7,23 +7,12 @@
 
 #include "ferry/detail/cuda/steps/more_rows.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
-#include "ferry/detail/cuda/team/team_ops.cuh"
 
 namespace ferry::cuda {
 
 static __global__ void __launch_bounds__(kThreads) more_rows_kernel(const __grid_constant__ MoreRowsParams p) {
   ptx::await_earlier_kernels();
-  if (p.state->has_stopped()) return;
-  const DispatchLeft left{p, load_relaxed(p.state->dispatched), room_of(p.out)};
-  const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
-  write_counts(left, {block.index * kThreads + static_cast<int>(threadIdx.x), block.count * kThreads});
-  const FixedShare warps = teams_of(32, block);
-  if (p.writes_padding) write_padding(left, warps);
-  if (!p.writes_facts) return;
-  const TokenSequence tokens(p.plan, p.starts, p.plan.rank);
-  for (int position = warps.index; position < tokens.length; position += warps.count)
-    if (const TokenAt at = tokens.at(position); at.token < left.tokens_of(at.source)) write_row_facts(left, at);
-  write_shared_facts(left, warps);
+  write_more_rows(p);
 }
 
 static __global__ void __launch_bounds__(kThreads) count_messages_kernel(const __grid_constant__ MoreRowsParams p) {

@@ -13,17 +13,22 @@ namespace ferry::cuda {
 
 inline constexpr int kAwaitListsThreads = 32;
 
+// A block of a grid.
 template <DeviceFabric F>
-__global__ void __launch_bounds__(kThreads) token_list_kernel(const __grid_constant__ TokenListParams p) {
-  extern __shared__ __align__(128) std::byte list_memory[];
+__device__ void list_all_tokens(const TokenListParams& p, TokenListMemory& memory) {
   const SyncedTeam all = SyncedTeam::of_block();
-  auto& memory = *reinterpret_cast<TokenListMemory*>(list_memory);
-  ptx::let_next_kernel_launch();  // it waits for the end of this one
-  ptx::await_earlier_kernels();
   if (!all.all(!p.links.state->dispatch_has_stopped())) return;
   const Epoch routing = load_relaxed(p.links.state->dispatched);
   const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
   list_tokens<typename F::Reach>(all, {p.plan, p.links, p.num_tokens, p.bytes}, routing, block, memory);
+}
+
+template <DeviceFabric F>
+__global__ void __launch_bounds__(kThreads) token_list_kernel(const __grid_constant__ TokenListParams p) {
+  extern __shared__ __align__(128) std::byte list_memory[];
+  ptx::let_next_kernel_launch();  // it waits for the end of this one
+  ptx::await_earlier_kernels();
+  list_all_tokens<F>(p, *reinterpret_cast<TokenListMemory*>(list_memory));
 }
 
 // I1, I15: a put list may arrive late. A rank that has waited for all lists of a routing before it begins the next one

@@ -51,6 +51,13 @@ struct SmallLaunchers {
   void (*give_counts)(const GiveCountsParams& params, int most_blocks, cudaStream_t stream);
 };
 
+// The most blocks of a kernel that finishes a dispatch.
+struct FinishGrid {
+  int small_blocks = 1;   // of a part that waits for no rank
+  int scales_blocks = 1;  // of the scales
+  bool pdl = false;       // LaunchPolicy
+};
+
 // The kernels over one fabric that lay rows out apart from the kernel that sends: rows that may overflow, and in halves
 // rows in other orders than by_expert. And the kernels of token lists (receive_launch.cuh).
 struct ReceiveLaunchers {
@@ -59,8 +66,8 @@ struct ReceiveLaunchers {
   // `policy`: for DispatchKernel::receives: a logical block is a thread block, else there are twice as many as there is
   // room for, and kernels that wait for each other never get any (I21).
   void (*receive)(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
-  // `policy`: of the kernel that sends. There are no more blocks than it has, or than ranks.
-  void (*list_tokens)(const TokenListParams& params, const DispatchPolicy& policy, cudaStream_t stream);
+  // Behind the kernel of a dispatch: what is left, some part of it, by one kernel. `grid`: what parts may take.
+  void (*finish)(const FinishParams& params, const FinishGrid& grid, cudaStream_t stream);
   // Waits for the lists of remote ranks.
   void (*await_lists)(const TokenListParams& params, cudaStream_t stream);
 };
@@ -87,10 +94,12 @@ Launchers direct_launchers();
 // Loads the scales kernel on the current device. Returns its blocks per multiprocessor, or 0 where a block of the
 // device has too little shared memory for it.
 int prepare_scales(const Plan& plan);
+std::size_t scales_shared_bytes(const Plan& plan);
 void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_t stream);
 
 // Loads the kernels of extra outputs on the current device.
 void prepare_more_rows();
+int more_rows_blocks(const Plan& plan, int most_blocks);
 void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
 // `messages` and the first message of each source.
 void launch_messages(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
@@ -104,12 +113,9 @@ void launch_add_waits(const AddWaitsParams& params, cudaStream_t stream);
 // Behind a dispatch by counts (take_counts_kernel.cuh).
 void launch_take_counts(const TakeCountsParams& params, cudaStream_t stream);
 
-// Loads the kernel that widens weights which are not f32 on the current device.
-void prepare_wide_weights();
-void launch_widen_weights(const WideParams& params, int most_blocks, cudaStream_t stream);
-
 // Loads the kernel of dispatches that leave a handle on the current device.
 void prepare_keep_routing();
+int keep_routing_blocks(const Plan& plan, int most_blocks);
 void launch_keep_routing(const KeepParams& params, int most_blocks, bool pdl, cudaStream_t stream);
 
 // Loads the kernels of short handles on the current device (short_handle_kernels.cuh).

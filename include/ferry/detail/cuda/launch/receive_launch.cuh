@@ -1,10 +1,10 @@
-// The launchers of the receiving kernels over a fabric, and of those of token lists.
+// The launchers of the receiving kernels over a fabric, and of what is left behind a dispatch.
 #pragma once
 
 #include <algorithm>
 
+#include "ferry/detail/cuda/kernels/finish_dispatch_kernel.cuh"
 #include "ferry/detail/cuda/kernels/receive_kernel.cuh"
-#include "ferry/detail/cuda/kernels/token_list_kernel.cuh"
 #include "ferry/detail/cuda/launch/launch.cuh"
 
 namespace ferry::cuda {
@@ -39,9 +39,35 @@ void prepare_receive(const Plan& plan) {
       if ((order != RowOrder::by_source || plan.map.has_token_lists()) &&
           (order != RowOrder::by_expert || may_overflow))
         prepare_kernel(receive_kernel_of<F>(order, may_overflow), kThreads, receive_bytes(plan, order, may_overflow));
+  prepare_kernel(&finish_dispatch_kernel<F>, kThreads,
+                 std::max(sizeof(TokenListMemory), prepare_scales(plan) != 0 ? scales_shared_bytes(plan) : 0));
   if (!plan.map.has_token_lists()) return;
   prepare_kernel(&token_list_kernel<F>, kThreads, sizeof(TokenListMemory));
   prepare_kernel(&await_lists_kernel<F>, kAwaitListsThreads, 0);
+}
+
+// One part, by its own kernel.
+template <DeviceFabric F>
+void finish_part(const FinishParams& p, const FinishGrid& grid, cudaStream_t stream) {
+  if (p.has_scales) return launch_scales(p.scales, grid.scales_blocks, grid.pdl, stream);
+  if (p.has_kept) return launch_keep_routing(p.kept, grid.small_blocks, grid.pdl, stream);
+  if (p.has_rows) return launch_more_rows(p.rows, grid.small_blocks, stream);
+  const int blocks = std::min(p.lists.plan.shape.ranks, grid.small_blocks);
+  launch(&token_list_kernel<F>, p.lists, {blocks, grid.pdl, sizeof(TokenListMemory)}, stream);
+}
+
+template <DeviceFabric F>
+void finish_dispatch(const FinishParams& p, const FinishGrid& grid, cudaStream_t stream) {
+  if (p.parts() == 0) return;
+  if (p.parts() == 1) return finish_part<F>(p, grid, stream);
+  const Plan& plan = p.lists.plan;
+  const int blocks =
+      std::max({p.has_lists ? std::min(plan.shape.ranks, grid.small_blocks) : 0, p.has_scales ? grid.scales_blocks : 0,
+                p.has_kept ? keep_routing_blocks(plan, grid.small_blocks) : 0,
+                p.has_rows ? more_rows_blocks(plan, grid.small_blocks) : 0});
+  const std::size_t bytes =
+      std::max(p.has_lists ? sizeof(TokenListMemory) : 0, p.has_scales ? scales_shared_bytes(plan) : 0);
+  launch(&finish_dispatch_kernel<F>, p, {blocks, grid.pdl, bytes}, stream);
 }
 
 template <DeviceFabric F>
@@ -52,10 +78,7 @@ ReceiveLaunchers receive_launchers() {
             const Grid grid{policy.blocks, policy.pdl, receive_bytes(params.plan, out.order, out.may_overflow)};
             launch(receive_kernel_of<F>(out.order, out.may_overflow), params, grid, stream);
           },
-          [](const TokenListParams& params, const DispatchPolicy& policy, cudaStream_t stream) {
-            const int blocks = std::min(params.plan.shape.ranks, policy.thread_blocks());
-            launch(&token_list_kernel<F>, params, {blocks, policy.pdl, sizeof(TokenListMemory)}, stream);
-          },
+          &finish_dispatch<F>,
           [](const TokenListParams& params, cudaStream_t stream) {
             launch(&await_lists_kernel<F>, params, {.threads = kAwaitListsThreads}, stream);
           }};

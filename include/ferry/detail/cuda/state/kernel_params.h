@@ -239,13 +239,6 @@ struct CombineParams {
   int late_tokens = 0;                   // tokens of in.weights, where it has late ones
 };
 
-// Weights of this rank's tokens that a kernel reads as float32 (weight_kernels.cuh).
-struct WideParams {
-  Weights weights;
-  int count = 0;
-  float* to = nullptr;
-};
-
 // Which number a combine has (I13).
 enum class CombineNumber : std::uint8_t {
   of_dispatch,  // that of the newest dispatch, which no combine had yet
@@ -291,6 +284,20 @@ struct KeepParams {
   HandleHeader header;
   bool has_old = false;  // `to` has the dispatch's own handle, and takes its weights and room
   std::byte* to = nullptr;
+};
+
+// What is left of a dispatch behind the kernel that carries its tokens. `lists` has its plan and links in any case.
+struct FinishParams {
+  TokenListParams lists;
+  ScalesParams scales;
+  KeepParams kept;
+  MoreRowsParams rows;
+  bool has_lists = false;
+  bool has_scales = false;
+  bool has_kept = false;
+  bool has_rows = false;
+
+  int parts() const { return int{has_lists} + int{has_scales} + int{has_kept} + int{has_rows}; }
 };
 
 }  // namespace ferry::cuda

@@ -7,7 +7,6 @@
 
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/more_rows.cuh"
-#include "ferry/detail/cuda/steps/weights/wide_weights.cuh"
 #include "ferry/detail/layout/token_list.h"
 #include "ferry/detail/protocol/contracts/handle.h"
 

@@ -8,6 +8,7 @@
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/row_starts.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
+#include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/protocol/contracts/row_ops.h"
 #include "ferry/detail/protocol/contracts/row_places.h"
 #include "ferry/detail/protocol/padded_rows.h"
@@ -219,6 +220,21 @@ __device__ inline void write_padding(const DispatchLeft& left, const FixedShare&
     const PaddingRows rows = padding_of(left, group);
     for (std::int64_t row = rows.begin + warps.index; row < rows.end; row += warps.count) clear_row(left, rows, row);
   }
+}
+
+// A block of a grid.
+__device__ inline void write_more_rows(const MoreRowsParams& p) {
+  if (p.state->has_stopped()) return;
+  const DispatchLeft left{p, load_relaxed(p.state->dispatched), room_of(p.out)};
+  const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
+  write_counts(left, {block.index * kThreads + static_cast<int>(threadIdx.x), block.count * kThreads});
+  const FixedShare warps = teams_of(32, block);
+  if (p.writes_padding) write_padding(left, warps);
+  if (!p.writes_facts) return;
+  const TokenSequence tokens(p.plan, p.starts, p.plan.rank);
+  for (int position = warps.index; position < tokens.length; position += warps.count)
+    if (const TokenAt at = tokens.at(position); at.token < left.tokens_of(at.source)) write_row_facts(left, at);
+  write_shared_facts(left, warps);
 }
 
 // ---- messages

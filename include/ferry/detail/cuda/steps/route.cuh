@@ -14,6 +14,7 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
+#include "ferry/detail/cuda/state/wide_weights.cuh"
 #include "ferry/detail/cuda/steps/routing/peer_counts.cuh"
 #include "ferry/detail/cuda/steps/routing/route_share.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
@@ -117,7 +118,7 @@ __device__ inline void RoutingBuilder::mark_first() {
   const int counted = counted_.first * top_k + g_.thread();
   const int stored = mine_.first * top_k + g_.thread();
   if (counted < counted_.end * top_k) first_id_ = in_.ids.at(counted);  // checked after it has arrived
-  if (stored < mine_.end * top_k) first_weight_ = in_.weights.given(0, stored);
+  if (stored < mine_.end * top_k) first_weight_ = given_weight(in_.weights, stored);
   prefetch_to_more();
   mark(chunk_at(counted_.first));
 }
@@ -130,7 +131,7 @@ __device__ inline void RoutingBuilder::prefetch_to_more() const {
   const std::byte* end = in_.ids.address(counted_.end * top_k);
 #pragma unroll 1
   for (ids += g_.thread() * kLine; ids < end; ids += g_.size() * kLine) ptx::prefetch_to_l1(ids);
-  if (in_.weights.data == nullptr) return;
+  if (in_.weights.data == nullptr || in_.weights.dtype != DType::f32) return;
 #pragma unroll 1
   for (int index = mine_.first * top_k + g_.size() + g_.thread() * (kLine / 4); index < mine_.end * top_k;
        index += g_.size() * (kLine / 4))
@@ -274,12 +275,12 @@ __device__ void RoutingBuilder::store_tokens(F& fabric, int chunk_first, const I
   int index = tokens.first * plan_.shape.top_k + g_.thread();
   if (index >= end) return;
   int id = id_at(index);
-  float weight = tokens.first == mine_.first ? first_weight_ : in_.weights.given(0, index);
+  float weight = tokens.first == mine_.first ? first_weight_ : given_weight(in_.weights, index);
 #pragma unroll 1
   while (true) {
     const int next = index + g_.size();
     const int next_id = next < end ? id_at(next) : kNone;
-    const float next_weight = next < end ? in_.weights.given(0, next) : 0.0f;
+    const float next_weight = next < end ? given_weight(in_.weights, next) : 0.0f;
     const int expert = routed_expert(plan_, id);
     RoutingEntry routed{0, 0.0f};
     if (expert >= 0 && !(duplicates && is_duplicate(index, id))) {

@@ -11,6 +11,7 @@
 #include "ferry/detail/cuda/steps/scale_tiles.h"
 #include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
+#include "ferry/detail/cuda/team/team_ops.cuh"
 
 namespace ferry::cuda {
 
@@ -140,6 +141,24 @@ __device__ inline void store_scale_share(const ScalesParams& p, const RowStarts&
     stores.fetch();
     stores.store();
   }
+}
+
+// Copies row starts into shared memory and ends with a barrier.
+__device__ inline RowStarts fetch_row_starts(const ScalesParams& p, std::uint32_t* words) {
+  const int count = row_start_words(p.plan);
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) words[i] = p.starts[i];
+  __syncthreads();
+  return row_starts_at(p.plan, words);
+}
+
+// A block of a grid. `memory`: kScalesSharedBytes and the row starts.
+__device__ inline void store_scales(const ScalesParams& p, std::byte* memory) {
+  const Epoch epoch = load_relaxed(p.state->dispatched);
+  const bool broken = p.state->has_stopped();
+  const RowStarts starts = fetch_row_starts(p, reinterpret_cast<std::uint32_t*>(memory + kScalesSharedBytes));
+  if (broken) return;
+  store_scale_share(p, starts, epoch, teams_of(32, {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)}),
+                    memory + threadIdx.x / 32 * kHeldBytes);
 }
 
 }  // namespace ferry::cuda

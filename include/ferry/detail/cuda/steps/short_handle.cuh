@@ -6,7 +6,6 @@
 
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/more_rows.cuh"
-#include "ferry/detail/cuda/steps/weights/wide_weights.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/protocol/contracts/short_handle.h"
 

@@ -31,6 +31,7 @@ struct ResultSums {
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) loaded[i][v] = Codec::load(result, at.scales, column[v]);
     }
+    keep_loads_ahead();
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const float weight = rows[i].weight;
@@ -51,6 +52,7 @@ struct ResultSums {
     Plain loaded[kVectors];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) loaded[v].load(row, column[v], hidden);
+    keep_loads_ahead();
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) add_columns(sum[v], row.weight, loaded[v], row.is_f32());
   }

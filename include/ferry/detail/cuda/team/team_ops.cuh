@@ -26,6 +26,15 @@ __device__ inline FixedShare teams_of(int threads, FixedShare block) {
   return {(static_cast<int>(threadIdx.x) >> shift) * block.count + block.index, (kThreads >> shift) * block.count};
 }
 
+// All threads of a grid of blocks of kThreads.
+__device__ inline FixedShare threads_of_grid() {
+  return {static_cast<int>(blockIdx.x * kThreads + threadIdx.x), static_cast<int>(gridDim.x) * kThreads};
+}
+
+// Between loads and what uses them. Where registers are short the compiler moves a load below the first addition, and
+// then it waits for memory once more (log: A load that waits for another). All lanes of a warp call it.
+__device__ inline void keep_loads_ahead() { __syncwarp(); }
+
 // Prefetches into the L2 cache, a thread for each line.
 template <ThreadGroup G>
 __device__ void prefetch_row(const G& g, const std::byte* from, std::int64_t bytes) {
@@ -210,6 +219,7 @@ struct VectorSums {
     for (int i = 0; i < kRows; ++i)
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) loaded[i][v].load(rows[min(i, count - 1)], column[v], hidden);
+    keep_loads_ahead();
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       if (i >= count) continue;

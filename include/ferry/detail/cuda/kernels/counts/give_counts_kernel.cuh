@@ -3,8 +3,8 @@
 #pragma once
 
 #include "ferry/detail/cuda/steps/routing/given_counts.cuh"
-#include "ferry/detail/cuda/steps/weights/wide_weights.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
+#include "ferry/detail/cuda/team/team_ops.cuh"
 
 namespace ferry::cuda {
 

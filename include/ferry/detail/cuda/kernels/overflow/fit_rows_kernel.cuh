@@ -7,9 +7,9 @@
 #include <cstdint>
 
 #include "ferry/detail/cuda/state/kernel_params.h"
-#include "ferry/detail/cuda/steps/weights/wide_weights.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
+#include "ferry/detail/cuda/team/team_ops.cuh"
 
 namespace ferry::cuda {
 

@@ -8,7 +8,7 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
-#include "ferry/detail/cuda/steps/weights/wide_weights.cuh"
+#include "ferry/detail/cuda/state/wide_weights.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/layout/late_weights.h"
 

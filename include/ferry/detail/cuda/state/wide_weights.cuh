@@ -1,19 +1,13 @@
-// Router weights as float32, whatever the caller gave.
+// Router weights as float32, whatever the caller gave: kernels read bf16 and f16 as they are, so no kernel ahead of
+// them makes a copy.
 #pragma once
 
 #include <cstdint>
 
-#include "ferry/detail/cuda/state/block_roles.h"
 #include "ferry/detail/formats/source.h"
 #include "ferry/detail/protocol/contracts/args.h"
-#include "ferry/detail/protocol/contracts/work_share.h"
 
 namespace ferry::cuda {
-
-// Of blocks of kThreads.
-__device__ inline FixedShare threads_of_grid() {
-  return {static_cast<int>(blockIdx.x * kThreads + threadIdx.x), static_cast<int>(gridDim.x) * kThreads};
-}
 
 // `index`: token * top_k + k. The weights are given.
 __device__ inline float wide_weight(const Weights& weights, int index) {
@@ -23,9 +17,9 @@ __device__ inline float wide_weight(const Weights& weights, int index) {
   return weights.data[index];
 }
 
-// Each weight by one thread.
-__device__ inline void widen_weights(const Weights& weights, int count, float* to, const FixedShare& threads) {
-  for (int i = threads.index; i < count; i += threads.count) to[i] = wide_weight(weights, i);
+// The same, and 1 where the caller gave none.
+__device__ inline float given_weight(const Weights& weights, int index) {
+  return weights.data == nullptr ? 1.0f : wide_weight(weights, index);
 }
 
 }  // namespace ferry::cuda
