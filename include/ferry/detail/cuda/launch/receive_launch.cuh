@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ferry/detail/cuda/kernels/finish_dispatch_kernel.cuh"
+#include "ferry/detail/cuda/kernels/finish_rows_kernel.cuh"
 #include "ferry/detail/cuda/kernels/receive_kernel.cuh"
 #include "ferry/detail/cuda/launch/launch.cuh"
 
@@ -39,7 +39,7 @@ void prepare_receive(const Plan& plan) {
       if ((order != RowOrder::by_source || plan.map.has_token_lists()) &&
           (order != RowOrder::by_expert || may_overflow))
         prepare_kernel(receive_kernel_of<F>(order, may_overflow), kThreads, receive_bytes(plan, order, may_overflow));
-  prepare_kernel(&finish_dispatch_kernel<F>, kThreads,
+  prepare_kernel(&finish_rows_kernel<F>, kThreads,
                  std::max(sizeof(TokenListMemory), prepare_scales(plan) != 0 ? scales_shared_bytes(plan) : 0));
   if (!plan.map.has_token_lists()) return;
   prepare_kernel(&token_list_kernel<F>, kThreads, sizeof(TokenListMemory));
@@ -67,7 +67,7 @@ void finish_dispatch(const FinishParams& p, const FinishGrid& grid, cudaStream_t
                 p.has_rows ? more_rows_blocks(plan, grid.small_blocks) : 0});
   const std::size_t bytes =
       std::max(p.has_lists ? sizeof(TokenListMemory) : 0, p.has_scales ? scales_shared_bytes(plan) : 0);
-  launch(&finish_dispatch_kernel<F>, p, {blocks, grid.pdl, bytes}, stream);
+  launch(&finish_rows_kernel<F>, p, {blocks, grid.pdl, bytes}, stream);
 }
 
 template <DeviceFabric F>
