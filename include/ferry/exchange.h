@@ -167,8 +167,8 @@ struct MemoryUse {
 };
 
 // Symmetric memory that an exchange allocates on a rank. Rank 0 has the most, and this is its size.
-// `has_remote_ranks`: some ranks are reached by puts only (SHMEM, NVSHMEM). A GPU rank has state besides:
-// cuda_state_bytes (ferry/cuda/cuda_world.h). Throws Error(invalid_argument) as row_layout.
+// `has_remote_ranks`: some ranks are reached by puts only (SHMEM, NVSHMEM). A GPU rank has state besides,
+// of its device alone: cuda_state_bytes (ferry/cuda/cuda_world.h). Throws Error(invalid_argument) as row_layout.
 MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool has_remote_ranks = false);
 
 // On GPUs each call enqueues kernels on CallOptions::stream and returns. "When it returns" then means: when these

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <tuple>
 
@@ -17,7 +18,10 @@ using conformance::RankRound;
 constexpr Shape kShape{.ranks = 3, .experts = 5, .top_k = 2, .max_tokens = 3, .hidden = 32};
 constexpr int kStopped = 1;
 constexpr int kRoundsOfTheStopped = 3;  // the third waits for what the first used
-using Case = std::tuple<FakeKind, Reduction>;
+// How the rounds combine. Late weights have a word and a wait of their own.
+enum class Sums { by_rank, exact, with_late_weights };
+constexpr std::array kNames{"by_rank", "exact", "late_weights"};
+using Case = std::tuple<FakeKind, Sums>;
 
 class StoppedRank : public testing::TestWithParam<Case> {
  public:
@@ -36,7 +40,9 @@ class StoppedRank : public testing::TestWithParam<Case> {
   StoppedRank() {
     SessionSettings settings;
     settings.shape = kShape;
-    settings.options = conformance::options_for("bf16", std::get<1>(GetParam()));
+    const Sums sums = std::get<1>(GetParam());
+    settings.options = conformance::options_for("bf16", sums == Sums::exact ? Reduction::exact : Reduction::by_rank);
+    settings.options.late_weights = sums == Sums::with_late_weights;
     settings.num_rounds = kRoundsOfTheStopped + 3;
     settings.abandons = 0;
     settings.routings = {"uniform", "ragged"};
@@ -122,10 +128,10 @@ TEST_P(StoppedRank, IsNamedByAllOthersWhereverItStops) {
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, StoppedRank,
                          testing::Combine(testing::Values(FakeKind::direct, FakeKind::reordering),
-                                          testing::Values(Reduction::by_rank, Reduction::exact)),
+                                          testing::Values(Sums::by_rank, Sums::exact, Sums::with_late_weights)),
                          [](const auto& each) {
                            return std::string(name_of(std::get<0>(each.param))) + "_" +
-                                  to_string(std::get<1>(each.param));
+                                  kNames[static_cast<std::size_t>(std::get<1>(each.param))];
                          });
 
 // An encoder that throws at its second token of the round that it is told to.
