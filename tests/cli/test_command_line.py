@@ -193,6 +193,8 @@ class NoEffectTestCase(FerryTestCase):
         few = ["--iterations", 1, "--tokens", 2, "--hidden", 64, "--cache", 4]
         self.assertIn("note: --max-blocks has no effect: it is for GPUs", self.note("bench", *few, "--max-blocks", 8))
         self.assert_refused(ferry("bench", *few, "--max-blocks", 8, "--backend", "cpu"), 2, "--max-blocks: is for GPUs")
+        self.assertIn("note: --wait-blocks has no effect: it is for GPUs",
+                      self.note("bench", *few, "--wait-blocks", 0))
         why = "note: --share-gpus has no effect: the ranks are threads of this process"
         self.assertIn(why, self.layer(make_layer(), "--share-gpus").stderr)
         self.assertIn(why, self.note("demo", "--share-gpus", "--no-svg", "--format", "bf16"))

@@ -326,7 +326,8 @@ class BenchTestCase(FerryTestCase):
 
     def test_options(self):
         for options in (["--combine", "exact"], ["--routing", "zipf"], ["--max-blocks", 24],
-                        ["--reduction", "either", "--combine", "exact"], ["--rows", "in_place", "--message-copies", 4]):
+                        ["--max-blocks", 24, "--wait-blocks", 0], ["--reduction", "either", "--combine", "exact"],
+                        ["--rows", "in_place", "--message-copies", 4]):
             with self.subTest(options=options):
                 (record,) = self.records("--gpus", self.RANKS, "--tokens", 9, *options)
                 self.assertEqual(record["shape"]["ranks"], self.RANKS)

@@ -93,6 +93,9 @@ void add_measure_options(CLI::App& command, BenchOptions& options) {
   in_range(command.add_option("--max-blocks", options.max_blocks, "GPUs: most blocks of a kernel; 0: no limit")
                ->capture_default_str(),
            std::int64_t{0}, std::int64_t{1'000'000});
+  in_range(command.add_option("--wait-blocks", options.wait_blocks,
+                              "GPUs: measure calls in two halves, the second of at most so many blocks; 0: no limit"),
+           std::int64_t{0}, std::int64_t{1'000'000});
   command.add_flag("--baseline", options.baseline,
                    "Also measure the same exchange written with MPI; on GPUs NCCL's all-gather and reduce-scatter of "
                    "the same tokens; with --backend nvshmem, the same ranks as one node");

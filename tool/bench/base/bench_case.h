@@ -62,8 +62,9 @@ struct BenchCase {
   bool replays = false;                      // dispatches repeat the routing of an earlier one, by its handle
   RoutingKind routing = RoutingKind::uniform;
   double zipf_exponent = 1.0;
-  int workers = 1;     // CPU ranks
-  int max_blocks = 0;  // GPU ranks; 0: no limit
+  int workers = 1;       // CPU ranks
+  int max_blocks = 0;    // GPU ranks; 0: no limit
+  int wait_blocks = -1;  // GPU ranks: of second halves; -1: calls are whole
   BenchEffort effort;
   BenchTrace* trace = nullptr;  // takes a few more rounds; null: there are none
 };

@@ -141,6 +141,33 @@ void trace_rounds(const Ranks& ranks, World& world, const BenchCase& bench, cons
   if (records) bench.trace->add(trace->events());
 }
 
+// The calls of a round, whole or in halves.
+class Calls {
+ public:
+  Calls(Exchange& exchange, const BenchCase& bench, cudaStream_t stream)
+      : exchange_(exchange), in_halves_(bench.wait_blocks >= 0) {
+    first_.stream = second_.stream = stream;
+    first_.max_blocks = bench.max_blocks;
+    second_.max_blocks = std::max(0, bench.wait_blocks);
+  }
+
+  void dispatch(const DeviceSet& set) const {
+    if (!in_halves_) return exchange_.dispatch(set.in, set.out, first_);
+    exchange_.dispatch_async(set.in, first_);
+    exchange_.dispatch_wait(set.out, second_);
+  }
+  void combine(const DeviceSet& set) const {
+    if (!in_halves_) return exchange_.combine(set.combine_in, set.sums, first_);
+    exchange_.combine_async(set.combine_in, first_);
+    exchange_.combine_wait(set.sums, second_);
+  }
+
+ private:
+  Exchange& exchange_;
+  bool in_halves_;
+  CallOptions first_, second_;
+};
+
 void measure_rank(const Ranks& ranks, World& world, const BenchCase& bench, int num_sets, GpuMeasurement& measured) {
   const cuda::DeviceScope scope(ranks.device_of(world));
   Exchange exchange(world, bench.shape, exchange_options(bench));
@@ -148,17 +175,12 @@ void measure_rank(const Ranks& ranks, World& world, const BenchCase& bench, int 
   std::vector<std::unique_ptr<DeviceSet>> sets;
   for (int index = 0; index < num_sets; ++index)
     sets.push_back(std::make_unique<DeviceSet>(bench, exchange.layout(), world.rank(), index, stream));
-  CallOptions call;
-  call.stream = stream;
-  call.max_blocks = bench.max_blocks;
-  const auto dispatch = [&](int round) {
-    const DeviceSet& set = *sets[static_cast<std::size_t>(round) % sets.size()];
-    exchange.dispatch(set.in, set.out, call);
-  };
+  const Calls calls(exchange, bench, stream);
+  const auto dispatch = [&](int round) { calls.dispatch(*sets[static_cast<std::size_t>(round) % sets.size()]); };
   const auto pair = [&](int round) {
     const DeviceSet& set = *sets[static_cast<std::size_t>(round) % sets.size()];
-    exchange.dispatch(set.in, set.out, call);
-    exchange.combine(set.combine_in, set.sums, call);
+    calls.dispatch(set);
+    calls.combine(set);
   };
   world.barrier();  // allocating on one device may wait for kernels of another, and those for this rank
   for (int round = 0; round < num_sets; ++round) pair(round);

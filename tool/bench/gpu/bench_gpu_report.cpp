@@ -41,6 +41,7 @@ Json policy_json(const GpuResult& result) {
                  {"input_set_bytes", std::llround(result.measured.set_bytes)}};
   add_exchange(policy, bench);
   policy["max_blocks"] = bench.max_blocks;
+  if (bench.wait_blocks >= 0) policy["wait_blocks"] = bench.wait_blocks;
   policy["rounds_in_graph"] =
       bench.operation == BenchOperation::dispatch ? result.measured.dispatch_chain : result.measured.pair_chain;
   if (bench.operation == BenchOperation::combine) policy["taken_as"] = "pair less median dispatch";
@@ -200,9 +201,10 @@ std::string to_text(const std::vector<GpuResult>& results, const GpuBench& measu
   const BenchCase& bench = results.front().bench;
   const GpuSpeeds& speeds = *results.front().speeds;
   return wrapped(fmt::format(
-             "{}ranks={} experts={} top_k={} hidden={}{}{}, {}", bench.model.empty() ? "" : bench.model + ": ",
+             "{}ranks={} experts={} top_k={} hidden={}{}{}{}, {}", bench.model.empty() ? "" : bench.model + ": ",
              bench.shape.ranks, bench.shape.experts, bench.shape.top_k, bench.shape.hidden,
              bench.max_blocks == 0 ? "" : fmt::format(" max_blocks={}", bench.max_blocks),
+             bench.wait_blocks < 0 ? "" : fmt::format(" wait_blocks={}", bench.wait_blocks),
              results.front().nodes == 1 ? "" : fmt::format(" nodes={}", results.front().nodes), measurer.hardware())) +
          wrapped(fmt::format("wire {:.1f} GB/s + {:.1f} us ({}), copies in device memory {:.0f} GB/s ({})",
                              speeds.wire_bytes_per_second * 1e-9, speeds.wire_latency * kMicro, speeds.method,

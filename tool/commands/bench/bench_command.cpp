@@ -96,6 +96,7 @@ std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& n
   bench.zipf_exponent = options.zipf_exponent;
   bench.workers = options.workers;
   bench.max_blocks = options.max_blocks;
+  bench.wait_blocks = options.wait_blocks;
   bench.effort = options.effort;
   bench.names_rows = options.rows != BenchOptions{}.rows;
   bench.encoded = options.encoded;
@@ -167,6 +168,7 @@ const Backend& require_backend(const BenchOptions& options) {
   if (gpus && options.workers != 1) refuse_or_note(options, "--workers", "is for CPU ranks", "cpu");
   if (gpus && options.cache_mib != 0) refuse_or_note(options, "--cache", "is for CPU ranks", "cpu");
   if (!gpus && options.max_blocks != 0) refuse_or_note(options, "--max-blocks", "is for GPUs", "cuda");
+  if (!gpus && options.wait_blocks >= 0) refuse_or_note(options, "--wait-blocks", "is for GPUs", "cuda");
   if (gpus && chosen.ranks == RanksAre::processes)
     for (const std::string& operation : options.operations)
       if (is_codec(kOperations.at(operation)))

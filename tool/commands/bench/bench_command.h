@@ -42,7 +42,8 @@ struct BenchOptions {
   int workers = 1;
   int nodes = 1;
   int max_blocks = 0;
-  int cache_mib = 0;  // 0: as the system says
+  int wait_blocks = -1;  // -1: whole calls
+  int cache_mib = 0;     // 0: as the system says
   BenchEffort effort;
   bool names_seconds = false;  // --seconds was given, be it with its default
   std::string backend = "auto";
