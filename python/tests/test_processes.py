@@ -1,5 +1,6 @@
 """Ranks that are processes: how they meet, rounds beside the oracle, and what becomes of the others where one ends."""
 
+import itertools
 import os
 import pathlib
 import signal
@@ -236,14 +237,36 @@ def test_nothing_is_left_of_a_hundred_worlds_of_processes():
         assert before == after and after[1] == 0
 
 
-def test_nothing_is_left_of_a_thousand_worlds_of_threads():
+def test_nothing_is_left_of_a_thousand_worlds_of_threads_some_of_which_fail():
     tokens, ids = np.ones((2, 64), np.float32), np.array([[0, 5], [3, 1]], np.int32)
 
     def body(world):
         with ferry.Exchange(world, experts=6, top_k=2, max_tokens=4, hidden=64) as exchange:
             return exchange.combine(exchange.dispatch(tokens, ids).values())[0, 0]
 
-    process_state.require_unchanged(lambda: ferry.run_ranks(2, body), 1000)
+    def misses(world):
+        with ferry.Exchange(world, experts=6, top_k=2, max_tokens=4, hidden=64, deadline=0.01) as exchange:
+            if world.rank == 1:
+                exchange.dispatch(tokens, ids)
+
+    def refused(world):
+        with ferry.Exchange(world, experts=6, top_k=2, max_tokens=4, hidden=64) as exchange:
+            exchange.dispatch(tokens[:, :32], ids)
+
+    numbers = itertools.count()
+
+    def once():
+        number = next(numbers) % 10
+        if number == 3:
+            with pytest.raises(ferry.PeerMissing, match="rank 0 is missing"):
+                ferry.run_ranks(2, misses)
+        elif number == 7:
+            with pytest.raises(ValueError, match="tokens"):
+                ferry.run_ranks(2, refused)
+        else:
+            ferry.run_ranks(2, body)
+
+    process_state.require_unchanged(once, 1000)
     assert ferry.run_ranks(2, body) == [2, 2]
 
 
