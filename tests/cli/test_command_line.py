@@ -195,6 +195,8 @@ class NoEffectTestCase(FerryTestCase):
         self.assert_refused(ferry("bench", *few, "--max-blocks", 8, "--backend", "cpu"), 2, "--max-blocks: is for GPUs")
         self.assertIn("note: --wait-blocks has no effect: it is for GPUs",
                       self.note("bench", *few, "--wait-blocks", 0))
+        self.assert_refused(ferry("bench", *few, "--wait-blocks", 0, "--backend", "cpu"), 2,
+                            "--wait-blocks: is for GPUs")
         why = "note: --share-gpus has no effect: the ranks are threads of this process"
         self.assertIn(why, self.layer(make_layer(), "--share-gpus").stderr)
         self.assertIn(why, self.note("demo", "--share-gpus", "--no-svg", "--format", "bf16"))

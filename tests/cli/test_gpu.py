@@ -331,6 +331,9 @@ class BenchTestCase(FerryTestCase):
             with self.subTest(options=options):
                 (record,) = self.records("--gpus", self.RANKS, "--tokens", 9, *options)
                 self.assertEqual(record["shape"]["ranks"], self.RANKS)
+                self.assertEqual(record["policy"].get("wait_blocks"), 0 if "--wait-blocks" in options else None)
+                if "--wait-blocks" in options:
+                    self.assertEqual(len(record["kernels"]["in_order"]), 4)
 
     def test_baseline_is_measured_or_refused(self):
         done = self.bench("--ranks", self.RANKS, "--tokens", 9, "--baseline")

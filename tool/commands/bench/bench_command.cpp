@@ -190,7 +190,8 @@ void note_of_codecs(const BenchOptions& options) {
         std::pair{"--result-format", options.results != defaults.results},
         std::pair{"--rows", options.rows != defaults.rows},
         std::pair{"--routing", options.routings != defaults.routings}, std::pair{"--encoded", options.encoded},
-        std::pair{"--replay", options.replays}})
+        std::pair{"--replay", options.replays}, std::pair{"--max-blocks", options.max_blocks != defaults.max_blocks},
+        std::pair{"--wait-blocks", options.wait_blocks != defaults.wait_blocks}})
     if (is_given) given.push_back(option);
   if (!given.empty())
     note(fmt::format("{} {} no effect: --operation names codecs only", fmt::join(given, ", "),

@@ -92,7 +92,7 @@ void LeftRouting::leave(const Ticket& ticket, const RowsOut& out, FinishParams& 
   left.has_kept = true;
 }
 
-// Token lists do not wait for this: other ranks need them.
+// Token lists do not wait for this, since other ranks need them; but where late weights are added to the copy.
 void LeftRouting::copy_kept(const Ticket& ticket, const RowsOut& out, const FinishParams& left) const {
   if (ticket.handle != nullptr && out.handle != nullptr && !left.has_kept) copy_handle(ticket, out);
 }
