@@ -48,7 +48,7 @@ ROOMS = {
     "include/ferry/detail/protocol": ["contracts"],
     "include/ferry/detail/cuda": ["state", "team", "activation", "fabric", "steps", "kernels", "launch"],
     "include/ferry/detail/cuda/steps": ["routing", "weights"],
-    "include/ferry/detail/cuda/kernels": ["calls", "counts", "overflow", "weights", "handles"],
+    "include/ferry/detail/cuda/kernels": ["calls", "counts", "overflow", "handles"],
     "src/net": ["socket", "host"],
     "src/exchange": ["sizes", "calls", "log", "checks", "agreement"],
     "src/cpu": ["formats", "steps", "fabric", "rows", "calls"],
