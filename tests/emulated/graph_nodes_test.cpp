@@ -6,10 +6,10 @@
 #include <string>
 
 #include "conformance/rounds/rank_round.h"
-#include "cuda/device/device_memory.h"
 #include "cuda/exchange/plan/kernel_plan.h"
 #include "ferry/cuda/cuda_world.h"
 #include "gpu/device_round.h"
+#include "gpu/handle_round.h"
 #include "gpu/stream.h"
 #include "support/emulated_gpu/gpus.h"
 #include "support/emulated_gpu/graphs.h"
@@ -56,9 +56,8 @@ void expect_nodes(const conformance::ScenarioSettings& settings, const Nodes& ex
     const CallOptions call{.stream = stream.get(), .max_blocks = settings.max_blocks};
     Exchange exchange(world, settings.shape, settings.options);
     DeviceRound round(scenario, 0);
-    const auto bytes = static_cast<std::size_t>(exchange.layout().handle_bytes);
-    const cuda::DeviceMemory handle(bytes);
-    if (keeps) round.out.handle = Tensor(handle.as<std::byte>(), DType::u8, {exchange.layout().handle_bytes});
+    const Handle handle(exchange);
+    if (keeps) round.out.handle = handle.tensor();
     EXPECT_EQ(nodes_of(stream.get(), [&] { exchange.dispatch(round.in, round.out, call); }), expected.of_dispatch)
         << name;
     const auto pair = [&] {

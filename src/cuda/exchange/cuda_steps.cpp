@@ -89,10 +89,10 @@ TokensToSend CudaSteps::begin_dispatch(const Ticket& ticket, const DispatchArgs&
 void CudaSteps::end_dispatch(const Ticket& ticket, const RowsOut& rows, FinishParams left) {
   const RowsOut whole = short_handles_.with_whole(rows);
   routing_.leave(ticket, whole, left);
-  outputs_.add(ticket, rows, left);
+  outputs_.add_rows(ticket, rows, left);
   kernels_.finish_dispatch(left, &rows);
   routing_.copy_kept(ticket, whole, left);
-  outputs_.write_messages(rows, left);
+  outputs_.launch_last(rows, left);
   counts_.take(ticket, rows);
   short_handles_.leave(rows);
 }

@@ -58,7 +58,7 @@ void MoreOutputs::add_waits_for_results(const CombineOut& out, bool is_extra) co
                    state_.stream());
 }
 
-void MoreOutputs::add(const Ticket& ticket, const RowsOut& out, FinishParams& left) const {
+void MoreOutputs::add_rows(const Ticket& ticket, const RowsOut& out, FinishParams& left) const {
   const Plan& plan = state_.plan();
   left.has_rows = has_facts(out) || has_padding(out) || has_counts(out);
   if (!left.has_rows && !has_messages(out)) return;
@@ -78,7 +78,7 @@ void MoreOutputs::add(const Ticket& ticket, const RowsOut& out, FinishParams& le
   if (ticket.overflow == Overflow::reported) params.record = state_.links().record;
 }
 
-void MoreOutputs::write_messages(const RowsOut& out, const FinishParams& left) const {
+void MoreOutputs::launch_last(const RowsOut& out, const FinishParams& left) const {
   const int most_blocks = state_.most_small_blocks();
   if (has_messages(out)) launch_messages(left.rows, most_blocks, state_.stream());
   if (out.may_overflow) launch_forget_rows(left.rows, most_blocks, state_.stream());

@@ -14,9 +14,10 @@ class MoreOutputs {
   // Ahead of the half of a dispatch that receives, and of the kernel of a combine that sums.
   void note_waiting_times(const RowsOut& out) const;
   void note_waits_for_results(const CombineOut& out) const;
-  // Behind them. What writes rows and counts is added to what is left of a dispatch; write_messages comes behind that.
-  void add(const Ticket& ticket, const RowsOut& out, FinishParams& left) const;
-  void write_messages(const RowsOut& out, const FinishParams& left) const;
+  // Behind them. What writes rows and counts is added to what is left of a dispatch. Behind that come messages, and
+  // what forgets rows without room.
+  void add_rows(const Ticket& ticket, const RowsOut& out, FinishParams& left) const;
+  void launch_last(const RowsOut& out, const FinishParams& left) const;
   void add_waits_for_results(const CombineOut& out, bool is_extra) const;
 
   // The end of the rows of the newest dispatch, whose kernels are done; not by_source.

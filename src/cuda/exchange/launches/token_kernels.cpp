@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "base/debug_log.h"
 #include "cuda/device/refuse.h"
@@ -59,9 +60,10 @@ void TokenKernels::finish_dispatch(FinishParams left, const RowsOut* out) {
                         .pdl = plan.is_exclusive()};
   const ReceiveLaunchers& kernels = state_.kernels().receive;
   if (out != nullptr && awaits_lists(*out)) {  // own lists leave before; what says how long ranks waited comes behind
-    FinishParams lists = left;
-    lists.has_scales = lists.has_kept = lists.has_rows = left.has_lists = false;
-    kernels.finish(lists, grid, state_.stream());
+    FinishParams own_lists;
+    own_lists.lists = left.lists;
+    own_lists.has_lists = std::exchange(left.has_lists, false);
+    kernels.finish(own_lists, grid, state_.stream());
     kernels.await_lists(left.lists, state_.stream());
   }
   kernels.finish(left, grid, state_.stream());

@@ -59,14 +59,14 @@ struct FinishGrid {
 };
 
 // The kernels over one fabric that lay rows out apart from the kernel that sends: rows that may overflow, and in halves
-// rows in other orders than by_expert. And the kernels of token lists (receive_launch.cuh).
+// rows in other orders than by_expert. And the kernels of what is left behind a dispatch (receive_launch.cuh).
 struct ReceiveLaunchers {
   // Loads them on the current device. Kernels for rows by_source, and of token lists, only where rows may be by_source.
   void (*prepare)(const Plan& plan);
   // `policy`: for DispatchKernel::receives: a logical block is a thread block, else there are twice as many as there is
   // room for, and kernels that wait for each other never get any (I21).
   void (*receive)(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
-  // Behind the kernel of a dispatch: what is left, some part of it, by one kernel. `grid`: what parts may take.
+  // Behind the kernel of a dispatch: what is left, by one kernel; by none where nothing is.
   void (*finish)(const FinishParams& params, const FinishGrid& grid, cudaStream_t stream);
   // Waits for the lists of remote ranks.
   void (*await_lists)(const TokenListParams& params, cudaStream_t stream);

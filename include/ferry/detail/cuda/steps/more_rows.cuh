@@ -226,9 +226,8 @@ __device__ inline void write_padding(const DispatchLeft& left, const FixedShare&
 __device__ inline void write_more_rows(const MoreRowsParams& p) {
   if (p.state->has_stopped()) return;
   const DispatchLeft left{p, load_relaxed(p.state->dispatched), room_of(p.out)};
-  const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
-  write_counts(left, {block.index * kThreads + static_cast<int>(threadIdx.x), block.count * kThreads});
-  const FixedShare warps = teams_of(32, block);
+  write_counts(left, threads_of_grid());
+  const FixedShare warps = teams_of(32, {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)});
   if (p.writes_padding) write_padding(left, warps);
   if (!p.writes_facts) return;
   const TokenSequence tokens(p.plan, p.starts, p.plan.rank);

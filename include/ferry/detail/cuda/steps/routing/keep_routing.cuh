@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ferry/detail/cuda/state/kernel_params.h"
+#include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/protocol/contracts/handle.h"
 
 namespace ferry::cuda {
@@ -49,8 +50,7 @@ __device__ inline void keep_weights(const KeepParams& p, KeptRouting to, const R
 __device__ inline void keep_routing(const KeepParams& p) {
   if (p.state->has_stopped()) return;
   const KeptRouting to = kept_routing_at(p.plan, p.to);
-  const FixedShare threads{static_cast<int>(blockIdx.x * kThreads + threadIdx.x),
-                           static_cast<int>(gridDim.x) * kThreads};
+  const FixedShare threads = threads_of_grid();
   const Epoch routing = load_relaxed(p.state->dispatched);
   const auto* own = reinterpret_cast<const RoutingEntry*>(p.heap + p.plan.map.table(routing, p.plan.rank));
   if (p.has_old) return keep_weights(p, to, own, threads);
