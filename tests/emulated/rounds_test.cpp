@@ -3,6 +3,9 @@
 // on.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <mutex>
+#include <regex>
 #include <set>
 #include <string>
 #include <tuple>
@@ -185,6 +188,35 @@ TEST(EmulatedRoundsOfNodes, AgreeWhereTokenListsLag) {
   for (std::uint64_t seed = 81; seed <= 84 && !testing::Test::HasFailure(); ++seed)
     run(seed, make_session(settings, seed), {}, EmulatedReach::late_puts);
   LateNet::hold_up({});
+}
+
+// A rank has waited for lists before a kernel says how long it waited (DispatchOutput::waited_ns), and has sent its own
+// before it waits.
+TEST(EmulatedRoundsOfNodes, CountTheirWaitsForTokenLists) {
+  Random random(5);
+  SessionSettings settings = draw_settings(random, "bf16", Reduction::by_rank, 1);
+  settings.shape = {.ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 70, .hidden = 32};
+  settings.options.fused_shared_expert = false;
+  settings.options.row_orders = kAllOrders;
+  settings.row_orders = {RowOrder::by_expert};
+  settings.more_outputs = true;
+  settings.num_rounds = 4;
+  settings.abandons = 0;
+  std::mutex mutex;
+  std::map<int, std::string> launched;  // by rank: l of lists, and of waiting for them; r of rows and messages
+  const auto note = [&](int rank, const char* what) {
+    const std::scoped_lock lock(mutex);
+    launched[rank] += what;
+  };
+  change_params<cuda::TokenListParams>([&](cuda::TokenListParams& lists) { note(lists.plan.rank, "l"); });
+  change_params<cuda::FinishParams>([&](cuda::FinishParams& left) { note(left.lists.plan.rank, "r"); });
+  change_params<cuda::MoreRowsParams>([&](cuda::MoreRowsParams& rows) { note(rows.plan.rank, "r"); });
+  run(81, make_session(settings, 81), {}, EmulatedReach::late_puts);
+  change_params<cuda::TokenListParams>({});
+  change_params<cuda::FinishParams>({});
+  change_params<cuda::MoreRowsParams>({});
+  EXPECT_EQ(launched.size(), 2u);
+  for (const auto& [rank, kernels] : launched) EXPECT_TRUE(std::regex_match(kernels, std::regex("(llr+)+"))) << kernels;
 }
 
 #if !defined(__SANITIZE_ADDRESS__)
