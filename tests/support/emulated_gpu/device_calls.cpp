@@ -95,6 +95,10 @@ void touch_shared_word(bool changes) {
   if (machine.draw(machine.settings().preempts_one_in)) machine.suspend(machine.here(), Doing::runs, "");
 }
 
+void assume(bool holds) {
+  if (!holds) Machine::get().fail("__builtin_assume of what does not hold: memory of another kind");
+}
+
 void show_stored_word() {
   if (current == nullptr) return;
   Machine& machine = Machine::get();

@@ -31,6 +31,8 @@ std::uint64_t look_at_clock();
 // Around an access to a word that threads share: another thread may go on here. `changes`: others may see something
 // new.
 void touch_shared_word(bool changes);
+// What the text tells the compiler, which does not look.
+void assume(bool holds);
 // After a store that others may wait for. Some threads are held back here, while those that wait look.
 void show_stored_word();
 

@@ -172,17 +172,28 @@ inline int __isShared(const void* address) { return ferry::emulated::is_shared(a
 inline int __isGlobal(const void* address) { return ferry::emulated::is_shared(address) ? 0 : 1; }
 inline void __nanosleep(unsigned) { ferry::emulated::look_at_clock(); }
 #if !defined(__clang__)
-inline void __builtin_assume(bool) {}
+inline void __builtin_assume(bool holds) { ferry::emulated::assume(holds); }
 #endif
 
-// Words that threads share in a block's memory (order.h).
+// Words that threads of a block or blocks of a GPU share (order.h).
 template <class T>
-T atomicAdd_block(T* word, T value) {
+T atomicAdd(T* word, T value) {
   ferry::emulated::touch_shared_word(true);
   return __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
+}
+template <class T>
+T atomicAdd_block(T* word, T value) {
+  return atomicAdd(word, value);
 }
 template <class T>
 T atomicOr_block(T* word, T value) {
   ferry::emulated::touch_shared_word(true);
   return __atomic_fetch_or(word, value, __ATOMIC_RELAXED);
+}
+template <class T>
+T atomicMax(T* word, T value) {
+  ferry::emulated::touch_shared_word(true);
+  const T before = __atomic_load_n(word, __ATOMIC_RELAXED);
+  if (before < value) __atomic_store_n(word, value, __ATOMIC_RELAXED);
+  return before;
 }

@@ -1,11 +1,12 @@
 // Every atomic access of Ferry. A word that other threads touch is a Shared<T, Scope>: the scope belongs to the word,
 // so two accesses of one word cannot disagree about it. Words that ranks share are never read-modify-write (I14).
 // fetch_add, fetch_or and fetch_max are for threads or blocks of one rank: work queues, statistics and sums, whose
-// order decides nothing.
+// order decides nothing. On GPUs bits are of a block, and a largest value is of blocks.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <type_traits>
 
 #include "ferry/formats/portable.h"
 
@@ -38,6 +39,18 @@ template <Scope S>
 inline constexpr ::cuda::thread_scope kThreadScope = S == Scope::block    ? ::cuda::thread_scope_block
                                                      : S == Scope::device ? ::cuda::thread_scope_device
                                                                           : ::cuda::thread_scope_system;
+// The type that atomicAdd and atomicMax take in place of std::uint64_t.
+template <class T>
+using AtomicArg = std::conditional_t<sizeof(T) == sizeof(unsigned long long), unsigned long long, T>;
+
+// The argument of an atomic function of CUDA. The function knows where the word lies: words of a block are in shared
+// memory, words of a device in global memory, and no word that threads share is in a thread's own. For a generic
+// address there is code for each kind of memory, and the thread waits until the access has said which it was.
+template <class T, Scope S>
+__device__ AtomicArg<T>* atomic_address(Shared<T, S>& word) {
+  if constexpr (S == Scope::device) __builtin_assume(__isGlobal(&word.raw));
+  return reinterpret_cast<AtomicArg<T>*>(&word.raw);
+}
 #endif
 }  // namespace detail
 
@@ -78,30 +91,32 @@ FERRY_HD void store_relaxed(Shared<T, S>& word, T value) {
 }
 
 template <class T, Scope S>
-FERRY_HD T fetch_add_relaxed(Shared<T, S>& word, T value) {
+requires(S != Scope::system) FERRY_HD T fetch_add_relaxed(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)
-  // Tells the compiler that the word is in shared memory: several times faster than a generic address.
-  if constexpr (S == Scope::block) return atomicAdd_block(&word.raw, value);
-  return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_add(value, ::cuda::memory_order_relaxed);
+  if constexpr (S == Scope::block)
+    return atomicAdd_block(detail::atomic_address(word), detail::AtomicArg<T>{value});
+  else
+    return atomicAdd(detail::atomic_address(word), detail::AtomicArg<T>{value});
 #else
   return std::atomic_ref<T>(word.raw).fetch_add(value, std::memory_order_relaxed);
 #endif
 }
 
 template <class T, Scope S>
-FERRY_HD T fetch_or_relaxed(Shared<T, S>& word, T value) {
+requires(S != Scope::system) FERRY_HD T fetch_or_relaxed(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)
-  if constexpr (S == Scope::block) return atomicOr_block(&word.raw, value);
-  return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_or(value, ::cuda::memory_order_relaxed);
+  static_assert(S == Scope::block, "no kernel sets bits of a device's word");
+  return atomicOr_block(detail::atomic_address(word), detail::AtomicArg<T>{value});
 #else
   return std::atomic_ref<T>(word.raw).fetch_or(value, std::memory_order_relaxed);
 #endif
 }
 
 template <class T, Scope S>
-FERRY_HD T fetch_max_relaxed(Shared<T, S>& word, T value) {
+requires(S != Scope::system) FERRY_HD T fetch_max_relaxed(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)
-  return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_max(value, ::cuda::memory_order_relaxed);
+  static_assert(S == Scope::device, "no kernel has a largest value of a block's");
+  return atomicMax(detail::atomic_address(word), detail::AtomicArg<T>{value});
 #else
   const std::atomic_ref<T> shared(word.raw);
   T before = shared.load(std::memory_order_relaxed);
@@ -113,7 +128,7 @@ FERRY_HD T fetch_max_relaxed(Shared<T, S>& word, T value) {
 
 // Acquire and release: what a thread did before an earlier addition is visible after a later one.
 template <class T, Scope S>
-FERRY_HD T fetch_add_acq_rel(Shared<T, S>& word, T value) {
+requires(S != Scope::system) FERRY_HD T fetch_add_acq_rel(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)
   return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_add(value, ::cuda::memory_order_acq_rel);
 #else

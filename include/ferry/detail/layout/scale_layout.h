@@ -115,6 +115,7 @@ FERRY_HD void zero_scale_tail(const G& group, const ScaleTensor& tensor, std::in
                               std::uint32_t scales_offset) {
   if (tensor.layout != ScaleLayout::tiled) return;
   const std::int64_t block_end = first_row + scale_blocks(end_row - first_row) * kScaleTileRows;
+  FERRY_NO_UNROLL
   for (std::int64_t row = end_row; row < block_end; ++row)
     zero_scales(group, tensor, ScaleRow{row, first_row, scales_offset});
 }

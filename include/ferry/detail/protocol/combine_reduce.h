@@ -30,7 +30,9 @@ FERRY_HD void sum_token(const S& step, const RowStarts& starts, const CombineArg
   const Plan& plan = step.plan;
   const TokenResults& results = scratch.results;
   const auto& writers = step.lookup.sync_unit(step.group);
+  FERRY_NO_UNROLL
   for (int i = writers.thread(); i < in.num_bias; i += writers.size()) scratch.rows[i] = in.bias_row(i, token);
+  FERRY_NO_UNROLL
   for (int i = writers.thread(); i < results.count; i += writers.size()) {
     const float weight = plan.exact ? step.fabric.hooks().router_weight(in.weights, token, results.k[i]) : 1.0f;
     const std::byte* result = step.fabric.local(plan.map.result(token, results.index[i]));

@@ -20,6 +20,7 @@ __device__ inline OtherHandle find_other_handle(const PeerLinks& links) {
   const CallWords mine = call_words_of(links, links.rank);
   if (mine.dispatching == 0 && mine.combining == 0) return {};
   OtherHandle other;
+#pragma unroll 1
   for (int peer = 0; peer < links.size && !other.was_given(); ++peer)
     if (!links.is_masked(peer)) other = compare_calls(peer, call_words_of(links, peer), mine);
   return other;
@@ -34,6 +35,7 @@ class CallComparison {
       : links_(links), lane_(lane), mine_(call_words_of(links, links.rank)), first_(call_words_of(links, lane)) {}
   __device__ OtherHandle with(const CallWords& next) const {
     OtherHandle other = compare(lane_, first_, next);
+#pragma unroll 1
     for (int peer = lane_ + 32; peer < links_.size && !other.was_given(); peer += 32)
       other = compare(peer, call_words_of(links_, peer), next);
     return other;

@@ -39,6 +39,21 @@ class DevicePacer {
   bool backs_off_;
 };
 
+// A word of either scope that a thread waits for, so that the wait is one text for both.
+class WatchedWord {
+ public:
+  __device__ explicit WatchedWord(const SignalWord& word) : of_ranks_(&word) {}
+  __device__ explicit WatchedWord(const DeviceWord<Epoch>& word) : of_blocks_(&word) {}
+  __device__ bool has_reached(Epoch target) const {
+    return of_ranks_ != nullptr ? ferry::has_reached(*of_ranks_, target) : ferry::has_reached(*of_blocks_, target);
+  }
+  __device__ Epoch seen() const { return of_ranks_ != nullptr ? load_relaxed(*of_ranks_) : load_relaxed(*of_blocks_); }
+
+ private:
+  const SignalWord* of_ranks_ = nullptr;
+  const DeviceWord<Epoch>* of_blocks_ = nullptr;
+};
+
 template <RankReach Reach>
 class Waiter {
  public:
@@ -112,22 +127,15 @@ class Waiter {
   // record has been written, and from now on the host reads it.
   __device__ static void end_exchange(const PeerLinks& links, Epoch word) {
     const Reach reach(links);
+#pragma unroll 1
     for (int peer = 0; peer < links.size; ++peer)
       if (!links.is_masked(peer)) reach.signal(peer, links.own_abort_word(), word);
     store_release(links.record->failed, 1u);
   }
   // I22: the same for a thread that looks for another handle. False: nobody gave one.
   __device__ static bool end_for_other_handle(const PeerLinks& links, const OtherHandle& other) {
-    if (!other.was_given() || fetch_add_acq_rel(links.state->failed, 1u) != 0) return other.was_given();
-    links.record->wait = {.operation = other.operation,
-                          .phase = Phase::handle,
-                          .my_rank = links.rank,
-                          .missing_rank = other.rank,
-                          .reported_by = links.rank,
-                          .epoch_seen = kSeenAnotherHandle,
-                          .epoch_wanted = other.bits()};
-    end_exchange(links, abort_word(other.bits(), false, other.rank) | kOtherRouting);
-    return true;
+    if (other.was_given() && is_first_to_end(links)) end_exchange(links, record_other_handle(links, other));
+    return other.was_given();
   }
 
  private:
@@ -152,11 +160,10 @@ class Waiter {
   template <Scope S>
   __device__ static bool wait(const PeerLinks& links, const Shared<Epoch, S>& watched, Epoch target,
                               const WaitSite& site) {
-    return has_reached(watched, target) || wait_longer(links, watched, target, site);
+    return has_reached(watched, target) || wait_longer(links, WatchedWord(watched), target, site);
   }
   // I21. Not inlined: small rounds are bound by the instruction cache, so the text of the steps stays dense.
-  template <Scope S>
-  __device__ __noinline__ static bool wait_longer(const PeerLinks& links, const Shared<Epoch, S>& watched, Epoch target,
+  __device__ __noinline__ static bool wait_longer(const PeerLinks& links, WatchedWord watched, Epoch target,
                                                   WaitSite site);
   __device__ __noinline__ static TaggedValue wait_for_tag_in(const PeerLinks& links,
                                                              const SystemWord<std::uint32_t>& watched, Epoch epoch,
@@ -179,7 +186,16 @@ class Waiter {
               return links.is_masked(peer) ? Epoch{0} : load_relaxed(abort_of(links, peer));
             }).nobody();
   }
-  __device__ static void fail(const PeerLinks& links, Waited waited, const WaitSite& site, Epoch seen, Epoch wanted);
+  // I10: of the threads of this rank that find something wrong, the first ends the exchange. It writes the rank that it
+  // waited for at every rank, and in this rank's memory. Once the record says so, the host follows these words to the
+  // rank that is missing.
+  __device__ static bool is_first_to_end(const PeerLinks& links) {
+    return fetch_add_acq_rel(links.state->failed, 1u) == 0;
+  }
+  // What the first thread calls: both write the record, and return the abort word.
+  __device__ static Epoch record_other_handle(const PeerLinks& links, const OtherHandle& other);
+  __device__ static Epoch record_failed_wait(const PeerLinks& links, Waited waited, const WaitSite& site, Epoch seen,
+                                             Epoch wanted);
 
   const PeerLinks& links_;
   std::uint32_t waited_parts_ = 0;  // parts that have arrived, of the table of the source whose number is this lane
@@ -215,9 +231,7 @@ __device__ bool Waiter<Reach>::await_entries(const G& g, const Plan& plan, Epoch
 }
 
 template <RankReach Reach>
-template <Scope S>
-__device__ bool Waiter<Reach>::wait_longer(const PeerLinks& links, const Shared<Epoch, S>& watched, Epoch target,
-                                           WaitSite site) {
+__device__ bool Waiter<Reach>::wait_longer(const PeerLinks& links, WatchedWord watched, Epoch target, WaitSite site) {
   DevicePacer pacer(links);
   OtherHandle other;
   const auto aborted = [&] {
@@ -225,11 +239,12 @@ __device__ bool Waiter<Reach>::wait_longer(const PeerLinks& links, const Shared<
     other = find_other_handle(links);  // in these waits alone: only results can be missing because of one
     return other.was_given();
   };
-  const Waited waited = ferry::wait_at_least(watched, target, aborted, pacer);
+  const Waited waited = wait_until([&] { return watched.has_reached(target); }, aborted, pacer);
   note_time(links, site, pacer);
   if (waited == Waited::arrived) return true;
-  if (end_for_other_handle(links, other)) return false;
-  fail(links, waited, site, load_relaxed(watched), target);
+  if (is_first_to_end(links))
+    end_exchange(links, other.was_given() ? record_other_handle(links, other)
+                                          : record_failed_wait(links, waited, site, watched.seen(), target));
   return false;
 }
 
@@ -254,23 +269,32 @@ __device__ bool Waiter<Reach>::wait_and_record(bool notes_time, const PeerLinks&
       there, [&] { return has_abort(links, site, epoch); }, pacer);
   if (notes_time) note_time(links, site, pacer);
   if (waited == Waited::arrived) return true;
-  fail(links, waited, site, seen(), epoch);
+  if (is_first_to_end(links)) end_exchange(links, record_failed_wait(links, waited, site, seen(), epoch));
   return false;
 }
 
-// I10: the first thread whose wait fails writes the rank that it waited for at every rank, and in this rank's memory.
-// Once the record says so, the host follows these words to the rank that is missing.
 template <RankReach Reach>
-__device__ void Waiter<Reach>::fail(const PeerLinks& links, Waited waited, const WaitSite& site, Epoch seen,
-                                    Epoch wanted) {
-  if (fetch_add_acq_rel(links.state->failed, 1u) != 0) return;
+__device__ Epoch Waiter<Reach>::record_other_handle(const PeerLinks& links, const OtherHandle& other) {
+  links.record->wait = {.operation = other.operation,
+                        .phase = Phase::handle,
+                        .my_rank = links.rank,
+                        .missing_rank = other.rank,
+                        .reported_by = links.rank,
+                        .epoch_seen = kSeenAnotherHandle,
+                        .epoch_wanted = other.bits()};
+  return abort_word(other.bits(), false, other.rank) | kOtherRouting;
+}
+
+template <RankReach Reach>
+__device__ Epoch Waiter<Reach>::record_failed_wait(const PeerLinks& links, Waited waited, const WaitSite& site,
+                                                   Epoch seen, Epoch wanted) {
   const int aborting = waited == Waited::aborted ? links.size : 0;
   WaitRecord record = failed_wait(site, links.rank, aborting, seen, wanted, [&links](int peer) {
     return links.is_masked(peer) ? Epoch{0} : load_acquire(abort_of(links, peer));
   });
   record.block = static_cast<std::int32_t>(blockIdx.x);
   links.record->wait = record;
-  end_exchange(links, abort_word(wanted, record.reported_by != links.rank, site.peer));
+  return abort_word(wanted, record.reported_by != links.rank, site.peer);
 }
 
 }  // namespace ferry::cuda

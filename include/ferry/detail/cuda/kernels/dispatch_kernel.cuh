@@ -103,8 +103,7 @@ __device__ bool route_and_send(DispatchBlock& b, F& fabric) {
     if (!ok && !b.p.sends) tell_of_other_dispatch<F>(b.p.links, Operation::dispatch, b.p.dispatch_call);
   }
   if (b.p.sends && b.index() == 0 && ok)
-    ok = b.all.all(b.all.thread() != 0 ||
-                   advance_epoch(*b.p.links.state, fabric, b.epoch, b.logical.count, b.p.dispatch_call));
+    ok = b.all.all(b.all.thread() != 0 || advance_epoch<F>(b.p.links, b.epoch, b.logical.count, b.p.dispatch_call));
   if (ok && b.sends()) send_share<Maker>(b, fabric);
   b.all.sync();  // the next role reuses the shared memory of this one
   return ok;

@@ -303,13 +303,19 @@ __device__ void RoutingBuilder::store_tokens(F& fabric, int chunk_first, const I
 
 template <class F>
 __device__ void RoutingBuilder::store_entries(F& fabric) {
-  if (counted_.end - counted_.first <= 32 * routing_.words) return store_tokens(fabric, counted_.first, mine_);
-  for (int first = counted_.first; first < counted_.end; first += 32 * routing_.words) {
+  const int at_once = 32 * routing_.words;
+  const bool one_chunk = counted_.end - counted_.first <= at_once;  // its bits are set, and its share is stored
+#pragma unroll 1
+  for (int first = counted_.first; first < counted_.end; first += at_once) {
     const IndexRange chunk = chunk_at(first);
-    clear_used_bits(chunk);
-    mark(chunk);
-    g_.sync();
-    store_tokens(fabric, chunk.first, chunk);
+    if (!one_chunk) {
+      clear_used_bits(chunk);
+      mark(chunk);
+      g_.sync();
+    }
+    // By its ends: the choice between two ranges would take their addresses, and this object out of registers.
+    store_tokens(fabric, first, {one_chunk ? mine_.first : chunk.first, one_chunk ? mine_.end : chunk.end});
+    if (one_chunk) return;
     g_.sync();
     for_each_expert([&](int expert) { memory_.before[expert].raw += count_below(expert, words_of(chunk)); });
   }

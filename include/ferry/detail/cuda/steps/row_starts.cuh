@@ -159,12 +159,15 @@ class RowStartFinder {
       std::uint32_t words[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) words[i] = has_counts && first + i < ranks ? look(count_at(first + i)) : 0;
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int source = first + i;
-        if (source >= ranks || !has_counts) continue;
+      const int end = has_counts ? min(first + kAhead, ranks) : first;
+      // One text of the wait for all: small rounds are bound by the instruction cache. Words that an index would find
+      // could not stay in registers, so they move up.
+#pragma unroll 1
+      for (int source = first; source < end; ++source) {
         starts_.of_source[source * experts + local] = rows;
-        rows += take(source, count_at(source), words[i], false);
+        rows += take(source, count_at(source), words[0], false);
+#pragma unroll
+        for (int i = 0; i + 1 < kAhead; ++i) words[i] = words[i + 1];
       }
     }
     return local < 0 ? static_cast<std::uint32_t>(shared_rows_) : rows;
@@ -186,6 +189,7 @@ class RowStartFinder {
 __device__ inline void save_row_starts(const SyncedTeam& g, const Plan& plan, const RowStarts& starts,
                                        RowStartsToFill to) {
   const int words = row_start_words(plan);
+#pragma unroll 1
   for (int i = g.thread(); i < words; i += g.size()) to.of_source[i] = starts.of_source[i];
 }
 

@@ -72,6 +72,7 @@ __device__ inline std::uint32_t load_scales(const ScaleTensor& tensor, const std
   if (column + step <= tensor.scales_per_row && step == 4)
     return *reinterpret_cast<const std::uint32_t*>(scales + column);
   std::uint32_t value = 0;
+#pragma unroll 1
   for (int i = 0; i < step; ++i)
     if (column + i < tensor.scales_per_row) value |= static_cast<std::uint32_t>(scales[column + i]) << 8 * i;
   return value;
@@ -120,6 +121,7 @@ __device__ void zero_tail_vectors(const G& g, const ScaleTensor& tensor, std::in
       *reinterpret_cast<uint4*>(to) = uint4{};
       continue;
     }
+#pragma unroll 1
     for (int quarter = 1; quarter < 4; ++quarter)
       if (row + quarter * kQuarter >= filled) reinterpret_cast<std::uint32_t*>(to)[quarter] = 0;
   }

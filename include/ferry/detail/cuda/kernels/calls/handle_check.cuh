@@ -61,6 +61,7 @@ __device__ inline HandleFault find_handle_fault(const HandleCheck& c, const Plan
 __device__ inline bool has_older_mask(const HandleCheck& c, const Plan& plan, int lane) {
   const std::uint8_t* masked = kept_routing_at(plan, c.handle).masked;
   bool older = true;
+#pragma unroll 1
   for (int peer = lane; peer < plan.shape.ranks; peer += 32)
     older = older && (masked[peer] == 0 || plan.is_masked(peer));
   return older;
@@ -80,6 +81,7 @@ __device__ void say_call(const Plan& plan, const PeerLinks& links, const CallWor
   if (word == 0) return;
   const std::size_t at = words.combining == 0 ? plan.map.dispatching(plan.rank) : plan.map.combining(plan.rank);
   const typename F::Reach reach(links);
+#pragma unroll 1
   for (int peer = lane; peer < plan.shape.ranks; peer += 32)
     if (!plan.is_masked(peer)) reach.signal_without_order(peer, at, word);
 }

@@ -53,15 +53,17 @@ __device__ inline RoundStart broadcast_round(const SyncedTeam& all, const RoundS
 __device__ inline void arrive(DeviceState& state) { fetch_add_relaxed(state.started, std::uint64_t{1}); }
 
 // One thread of the first of `blocks` calls it. False: a block did not start within the deadline (I21: all fit at
-// once).
+// once). What is stored relaxed is read by kernels that begin when this one has ended. Not inlined: the other blocks
+// would jump over it.
 template <DeviceFabric F>
-__device__ bool advance_epoch(DeviceState& state, F& fabric, Epoch epoch, int blocks, std::uint32_t call) {
+__device__ __noinline__ bool advance_epoch(const PeerLinks& links, Epoch epoch, int blocks, std::uint32_t call) {
+  DeviceState& state = *links.state;
   const std::uint64_t all = state.started_before + static_cast<std::uint64_t>(blocks);
-  if (!fabric.waits().wait_for_block(state.started, all)) return false;
+  if (!typename F::Waits(links).wait_for_block(state.started, all)) return false;
   state.started_before = all;
-  store_release(state.bad_ids[(epoch + 1) & 1], 0u);
-  store_release(state.token_counter[(epoch + 1) & 1], 0u);
-  store_release(state.result_counter, 0u);  // of this round's combine, which has not begun
+  store_relaxed(state.bad_ids[(epoch + 1) & 1], 0u);
+  store_relaxed(state.token_counter[(epoch + 1) & 1], 0u);
+  store_relaxed(state.result_counter, 0u);  // of this round's combine, which has not begun
   fetch_add_relaxed(state.dispatches, std::uint64_t{1});
   store_relaxed(state.dispatch_call, call);
   store_release(state.dispatched, epoch);
