@@ -82,6 +82,13 @@ def on_gpu(array, device):
     return torch.from_numpy(array).to(device)
 
 
+def on_cpu(tensor):
+    """torch's copy on the CPU. Waits for the current stream."""
+    if tensor.device.type != "cpu":
+        settle(tensor.device)
+    return tensor.cpu()
+
+
 def on_host(tensor):
     """numpy's copy of a tensor. Waits for the current stream."""
     import torch

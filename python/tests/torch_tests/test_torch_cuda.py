@@ -55,7 +55,7 @@ def test_gradients_are_those_of_the_dense_layer(order, rows):
                 results = torch.tanh(arrived.values * factors(exchange, arrived))
             sums = ferry.torch.combine(exchange, results, arrived)
             sums.backward(OF_SUMS[world.rank].to(world.device))
-            found = [tensor.detach().cpu() for tensor in (sums, tokens.grad, weights.grad)]
+            found = [devices.on_cpu(tensor.detach()) for tensor in (sums, tokens.grad, weights.grad)]
             exchange.check()
             return found
 
@@ -106,13 +106,13 @@ def test_values_of_every_format_and_order(name, order, more):
             on_host = PlainArrivals(arrivals._core, arrivals._format, arrivals.arrays, None, order,
                                     arrivals.expert_stride, arrivals._stream)
             want = torch.from_numpy(on_host.values())
-            assert (arrivals.values().cpu() == want).all()
-            assert (arrivals.has_token.cpu() == torch.from_numpy(on_host.has_token)).all()
+            assert (devices.on_cpu(arrivals.values()) == want).all()
+            assert (devices.on_cpu(arrivals.has_token) == torch.from_numpy(on_host.has_token)).all()
             world.barrier()
             for dtype in (torch.bfloat16, torch.float16):
                 found = ferry.torch.dispatch(exchange, *given, row_order=order, rows=rows, dtype=dtype)
-                assert (found.values.cpu() == want.to(dtype)).all()
-                assert (found.row_weights[exchange.most_rows(order):].cpu() == 0).all()
+                assert (devices.on_cpu(found.values) == want.to(dtype)).all()
+                assert (devices.on_cpu(found.row_weights[exchange.most_rows(order):]) == 0).all()
                 world.barrier()
             exchange.check()
 

@@ -38,7 +38,7 @@ def scaled(arrivals, rank):
 
 def assert_sums(sums, rank, room=0.02):
     want = torch.from_numpy(LAYER.sums(rank, lambda expert: expert + 1))
-    dense.assert_close(sums.cpu(), want, room)
+    dense.assert_close(devices.on_cpu(sums), want, room)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -50,13 +50,16 @@ def test_tensors_come_out_in_the_types_of_torch(dtype, run):
             assert arrivals.payload.dtype == torch.bfloat16 and arrivals.row_offsets.dtype == torch.int32
             rows = LAYER.rows_of(rank)
             assert arrivals.rows == len(rows) == int(arrivals.has_token.sum())
-            values, info, weights = (tensor.cpu() for tensor in (arrivals.values(), arrivals.src_info, arrivals.row_weights))
+            found = (arrivals.values(), arrivals.src_info, arrivals.row_weights)
+            values, info, weights = (devices.on_cpu(tensor) for tensor in found)
             for row, (_, source, token, k) in enumerate(rows):
                 assert info[row].tolist() == [token, k]
                 assert (values[row].numpy() == LAYER.tokens[source][token]).all()
                 assert weights[row] == LAYER.weights[source][token][k]
             sums = exchange.combine(scaled(arrivals, rank).to(dtype))
             assert sums.dtype == dtype
+            devices.on_cpu(sums)
+            exchange.check()  # of a call that failed on a GPU the sums mean nothing
             assert_sums(sums, rank)
 
     run(3, body)
@@ -95,7 +98,7 @@ def test_rows_by_source_and_in_place(run):
             assert_sums(exchange.combine(arrivals.values() * factors.sum(1, keepdim=True)), rank)
             arrivals = exchange.dispatch(*inputs_of(rank, device=world.device), row_order="in_place")
             slots = exchange.arrival_slots()["payload"].view(torch.bfloat16).flatten(0, 2)
-            found = slots[arrivals.gather[arrivals.has_token]].float().cpu()
+            found = devices.on_cpu(slots[arrivals.gather[arrivals.has_token]].float())
             want = [LAYER.tokens[source][token] for _, source, token, _ in LAYER.rows_of(rank)]
             assert len(found) == len(want) and all((row.numpy() == one).all() for row, one in zip(found, want))
             world.barrier()  # others may send into the slots then
@@ -245,7 +248,7 @@ def test_bias_and_masks(run):
             plain = exchange.combine(rows, dtype=torch.float32)
             arrivals = exchange.dispatch(tokens, ids, weights)
             found = exchange.combine(scaled(arrivals, world.rank), bias=[tokens, 2 * tokens], dtype=torch.float32)
-            dense.assert_close(found.cpu(), (plain + 3 * tokens).cpu().double(), 1e-6)
+            dense.assert_close(devices.on_cpu(found), devices.on_cpu(plain + 3 * tokens).double(), 1e-6)
             world.barrier()
         with open_exchange(world, mask=[1]) if world.rank != 1 else contextlib.nullcontext() as exchange:
             if exchange is not None:
@@ -254,7 +257,7 @@ def test_bias_and_masks(run):
                 assert arrivals.rows == sum(source != 1 for _, source, _, _ in LAYER.rows_of(world.rank))
                 sums = exchange.combine(arrivals.values(), dtype=torch.float32)
                 kept = torch.where(is_there[ids.clamp(min=0).long()] & (ids >= 0), weights, 0).sum(1, keepdim=True)
-                dense.assert_close(sums.cpu(), (kept * tokens).cpu().double(), 0.02)
+                dense.assert_close(devices.on_cpu(sums), devices.on_cpu(kept * tokens).double(), 0.02)
 
     run(3, body)
 

@@ -3,6 +3,7 @@
 import copy
 
 import dense
+import devices
 import pytest
 import torch
 import torch.utils.checkpoint
@@ -75,8 +76,8 @@ def on_rank(world, *, shared=False, dtype=torch.float32, checkpoint=False, rows=
         else:
             sums = layer(tokens)
         sums.backward(OF_SUMS[world.rank].to(exchange.device, dtype))
-        of_parameters = {name: value.grad.cpu() for name, value in layer.named_parameters()}
-        return sums.detach().cpu(), tokens.grad.cpu(), of_parameters
+        of_parameters = {name: devices.on_cpu(value.grad) for name, value in layer.named_parameters()}
+        return devices.on_cpu(sums.detach()), devices.on_cpu(tokens.grad), of_parameters
 
 
 def run(**options):
