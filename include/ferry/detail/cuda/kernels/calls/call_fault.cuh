@@ -21,7 +21,7 @@ struct HandleFault {
 // round that goes well needs it.
 template <DeviceFabric F>
 __device__ __noinline__ void end_for_fault(const PeerLinks& links, Operation operation, HandleFault fault) {
-  if (fetch_add_acq_rel(links.state->failed, 1u) != 0) return;
+  if (!F::Waits::is_first_to_end(links)) return;
   const auto field = static_cast<Epoch>(fault.field);
   links.record->wait = {.operation = operation,
                         .phase = Phase::handle,
