@@ -123,14 +123,12 @@ class Waiter {
     return wait(links_, signal_at(plan.map.routed(links_.rank, part)), epoch, own_site());
   }
 
-  // I10: of the threads of this rank that find something wrong, the first ends the exchange. It writes the rank that it
-  // waited for at every rank, and in this rank's memory. Once the record says so, the host follows these words to the
-  // rank that is missing.
+  // I10: of the threads of this rank that find something wrong, the first ends the exchange.
   __device__ static bool is_first_to_end(const PeerLinks& links) {
     return fetch_add_acq_rel(links.state->failed, 1u) == 0;
   }
   // I10: the last words of the thread that ends the exchange: `word` at every rank and in this rank's memory. The
-  // record has been written, and from now on the host reads it.
+  // record has been written. From now on the host reads it, and follows these words to the rank that is missing.
   __device__ static void end_exchange(const PeerLinks& links, Epoch word) {
     const Reach reach(links);
 #pragma unroll 1

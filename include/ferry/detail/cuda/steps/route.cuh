@@ -304,7 +304,7 @@ __device__ void RoutingBuilder::store_tokens(F& fabric, int chunk_first, const I
 template <class F>
 __device__ void RoutingBuilder::store_entries(F& fabric) {
   const int at_once = 32 * routing_.words;
-  const bool one_chunk = counted_.end - counted_.first <= at_once;  // its bits are set, and its share is stored
+  const bool one_chunk = counted_.end - counted_.first <= at_once;  // its bits are set; this block stores its share
 #pragma unroll 1
   for (int first = counted_.first; first < counted_.end; first += at_once) {
     const IndexRange chunk = chunk_at(first);
