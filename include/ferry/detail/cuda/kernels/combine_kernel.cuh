@@ -1,6 +1,6 @@
 // The combine kernel: blocks send results, or sum what has arrived, or do both. It knows nothing of the token format;
-// `Ops` know how results travel: TeamOps as bf16, EncodedOps in another format. F16Ops are for rows, bias or sums of
-// f16.
+// `Ops` know how results travel: TeamOps and OneTextOps as bf16, EncodedOps in another format. F16Ops are for rows,
+// bias or sums of f16.
 #pragma once
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"

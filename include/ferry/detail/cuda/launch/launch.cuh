@@ -9,6 +9,7 @@
 #include "ferry/detail/cuda/launch/kernel_setup.h"
 #include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
+#include "ferry/detail/cuda/team/one_text_ops.cuh"
 #include "ferry/detail/formats/format_list.h"
 
 namespace ferry::cuda {
@@ -111,6 +112,12 @@ DispatchLauncher dispatch_launcher() {
 template <TokenFormat Results>
 inline constexpr bool kMayCopyResults = std::is_same_v<Results, Bf16>;
 
+// The ops of a combine without pipeline. Functions of a program with NVSHMEM have too few registers for the one text
+// (FERRY_NVSHMEM_REGISTERS).
+template <DeviceFabric F, TokenFormat Results>
+using OpsWithoutPipeline =
+    std::conditional_t<std::is_same_v<Results, Bf16> && !F::kHasRemoteRanks, OneTextOps, OpsOfResults<Results>>;
+
 // Calls visit.operator()<code>().
 template <class Visit>
 decltype(auto) with_code(CombineCode code, const Visit& visit) {
@@ -129,7 +136,7 @@ int prepare_codes(bool weighed, const Prepare& prepare) {
 // The kernels of a combine, without and with pipeline. Returns the blocks of a multiprocessor.
 template <DeviceFabric F, CombineCode kCode, TokenFormat Results>
 int prepare_combine(int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
-  int blocks = prepare_kernel(&combine_kernel<F, kCode, OpsOfResults<Results>>, threads, shared_bytes);
+  int blocks = prepare_kernel(&combine_kernel<F, kCode, OpsWithoutPipeline<F, Results>>, threads, shared_bytes);
   const auto prepare = [&](auto kernel) { blocks = std::min(blocks, prepare_kernel(kernel, threads, pipeline_bytes)); };
   if constexpr (!F::kHasRemoteRanks)
     if (pipeline_bytes != 0) {
@@ -145,7 +152,7 @@ void launch_combine(const CombineParams& params, const Grid& grid, cudaStream_t 
   if constexpr (!F::kHasRemoteRanks)
     if (params.roles.pipelined)
       return launch(&combine_kernel<F, kCode, OpsOfResults<Results, true>>, params, grid, stream);
-  launch(&combine_kernel<F, kCode, OpsOfResults<Results>>, params, grid, stream);
+  launch(&combine_kernel<F, kCode, OpsWithoutPipeline<F, Results>>, params, grid, stream);
 }
 
 // The combine for results that travel in the format `Results`.

@@ -95,6 +95,13 @@ class WarpwiseTeam {
         threads_(threads),
         pipeline_(pipeline) {}
 
+  // The same team, from what thread() and size() say. It has no pipeline.
+  __device__ static WarpwiseTeam of_thread(int thread, int threads) {
+    WarpwiseTeam team(threads, 0);
+    team.thread_ = thread;
+    return team;
+  }
+
   __device__ std::byte* pipeline() const { return pipeline_; }
   __device__ int thread() const { return thread_; }
   __device__ int size() const { return threads_; }

@@ -259,7 +259,7 @@ __device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidde
   const int stride = g.size() * 8;
   for (int begin = 0; begin < hidden;) {
     const int column = begin + g.thread() * 8;
-    if (begin + (kVectors / 2) * stride < hidden) {
+    if (begin + min(2, kVectors - 1) * stride < hidden) {
       sum_vectors<Columns, kVectors>(rows, count, column, stride, hidden, to);
       begin += kVectors * stride;
     } else if (kVectors > 2 && begin + stride < hidden) {
@@ -304,15 +304,16 @@ __device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, in
 
 // As ferry::sum_rows: the same operations in the same order. If any row is float32, the first or the last one is: all
 // rows have one dtype except bias, which comes first, and that of a shared expert, which comes last.
-// kPipelined: the group has a pipeline. Then nothing is compiled for bf16 rows that go through registers.
-template <bool kPipelined, ThreadGroup G, ColumnSink To>
+// kPipelined: the group has a pipeline. Then nothing is compiled for bf16 rows that go through registers, kVectors
+// vectors of each at once.
+template <bool kPipelined, int kVectors = 4, ThreadGroup G, ColumnSink To>
 __device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hidden, To& to) {
   if (count > 0 && (rows[0].is_f32() || rows[count - 1].is_f32()))
     sum_columns<EightColumns<true>, 1>(g, rows, count, hidden, to);
   else if constexpr (kPipelined)
     sum_rows_pipelined(g, rows, count, hidden, to);
   else
-    sum_columns<EightColumns<false>, 4>(g, rows, count, hidden, to);
+    sum_columns<EightColumns<false>, kVectors>(g, rows, count, hidden, to);
 }
 
 // kPipelined: as in sum_rows_ahead.
