@@ -112,6 +112,37 @@ def open_exchange(world, **options):
     return ferry.Exchange(world, **options) if world.device == "cpu" else ExchangeOnGpu(world, options)
 
 
+class InStep:
+    """An exchange whose calls all ranks begin and end together, for ranks of a process that share a GPU.
+
+    What torch asks of CUDA for the first time, a kernel, memory of the host, may wait for what runs on the GPU, and so
+    for a call of another rank, which waits for this one. So no rank is in a call while another one uses torch.
+    """
+    CALLS = ("dispatch", "dispatch_async", "dispatch_wait", "combine", "combine_async", "combine_wait")
+
+    def __init__(self, world, plain):
+        self._world, self.plain = world, plain
+
+    def __getattr__(self, name):
+        found = getattr(self.plain, name)
+        if name not in self.CALLS:
+            return found
+
+        def call(*given, **named):
+            self._world.barrier()
+            result = found(*given, **named)  # on a GPU it only enqueues
+            self._world.barrier()
+            return result
+
+        return call
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.plain.__exit__(*error)
+
+
 class ExchangeOnGpu:
     """An exchange whose arguments and results are copied. All else is the exchange's."""
 
