@@ -52,14 +52,17 @@ class Gpus:
                 world.close()
 
     def _stream(self, device, rank):
-        """A stream whose memory torch has already: an allocation may wait for the kernels of other ranks."""
+        """A stream whose memory torch has already, on the host, too, where it puts a scalar (Tensor.item): an allocation
+        may wait for the kernels of other ranks."""
         import torch
+        scalars = (torch.uint8, torch.int32, torch.int64)
         if (device, rank) not in self._streams:
             self._streams[device, rank] = torch.cuda.Stream(device)
         stream = self._streams[device, rank]
         with torch.cuda.device(device), torch.cuda.stream(stream):
             kept = [torch.empty(1 << 20, dtype=torch.uint8, device="cuda") for _ in range(32)]
             kept += [torch.empty(64 << 20, dtype=torch.uint8, device="cuda")]
+            kept += [torch.empty(1, dtype=dtype, pin_memory=True) for dtype in scalars for _ in range(8)]
             del kept
             stream.synchronize()
         return stream
