@@ -304,8 +304,8 @@ __device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, in
 
 // As ferry::sum_rows: the same operations in the same order. If any row is float32, the first or the last one is: all
 // rows have one dtype except bias, which comes first, and that of a shared expert, which comes last.
-// kPipelined: the group has a pipeline. Then nothing is compiled for bf16 rows that go through registers, kVectors
-// vectors of each at once.
+// kPipelined: the group has a pipeline. Then nothing is compiled for bf16 rows that go through registers. Without it
+// kVectors vectors of each such row are in flight at once.
 template <bool kPipelined, int kVectors = 4, ThreadGroup G, ColumnSink To>
 __device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hidden, To& to) {
   if (count > 0 && (rows[0].is_f32() || rows[count - 1].is_f32()))
