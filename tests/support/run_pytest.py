@@ -10,7 +10,7 @@ import sys
 import pytest
 
 SKIPPED = 77
-LONG = 20  # seconds, less than the default deadline: what takes longer prints where its threads are, and goes on
+SECONDS_TO_TRACES = 20  # a test that takes longer prints where its threads are, before the default deadline ends it
 
 
 class Outcomes:
@@ -30,7 +30,7 @@ class Outcomes:
 def main():
     sys.path[0] = os.getcwd()
     outcomes = Outcomes()
-    code = pytest.main([*sys.argv[1:], "-o", f"faulthandler_timeout={LONG}"], plugins=[outcomes])
+    code = pytest.main([*sys.argv[1:], "-o", f"faulthandler_timeout={SECONDS_TO_TRACES}"], plugins=[outcomes])
     all_skipped = outcomes.skipped > 0 and outcomes.ran == 0
     return SKIPPED if all_skipped and code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else int(code)
 

@@ -112,8 +112,8 @@ DispatchLauncher dispatch_launcher() {
 template <TokenFormat Results>
 inline constexpr bool kMayCopyResults = std::is_same_v<Results, Bf16>;
 
-// The ops of a combine without pipeline. Functions of a program with NVSHMEM have too few registers for the one text
-// (FERRY_NVSHMEM_REGISTERS).
+// The ops of a combine without pipeline. Over NVSHMEM functions have 64 registers (FERRY_NVSHMEM_REGISTERS), too few
+// for that of OneTextOps.
 template <DeviceFabric F, TokenFormat Results>
 using OpsWithoutPipeline =
     std::conditional_t<std::is_same_v<Results, Bf16> && !F::kHasRemoteRanks, OneTextOps, OpsOfResults<Results>>;

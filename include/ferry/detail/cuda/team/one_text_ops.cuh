@@ -21,7 +21,7 @@ __device__ __noinline__ inline void sum_stored_rows(int thread, int size, const 
 
 struct OneTextOps : TeamOps {
   __device__ static OneTextOps of_block(std::uint32_t*) { return {}; }
-  // An epilogue is known where it is compiled, so its sums are not those of others.
+  // Sums for an epilogue have the epilogue compiled into them.
   template <ThreadGroup G>
   __device__ void sum_rows(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const {
     if (sink.epilogue != nullptr) return TeamOps::sum_rows(g, rows, count, hidden, sink);
