@@ -126,8 +126,8 @@ struct CombineInput {
   ConstTensor bias[kMaxBias]{};
   // The order in which the partial sums of by_rank are added. Ranks may differ, as each sums its own tokens.
   SumOrder sum_order = SumOrder::by_rank;
-  // by_rank: false leaves the weights out that dispatch was given: rows are added as they are. Each rank says so for
-  // the rows that it sends, so all ranks say the same.
+  // by_rank: with false the weights given to dispatch are not applied: rows are added as they are. Each rank says so
+  // for the rows that it sends, so all ranks say the same.
   bool apply_weights = true;
   // Only with returns_weights: f32 values that go home, as the gradients of router weights do. Rows by_source: [rows,
   // K]; else [rows]: a row's value goes to its (token, k). Those of padding and of a fused shared expert are not read.

@@ -23,6 +23,10 @@ _OF_IDS = ("row_topk_ids", "row_topk_weights")
 NOT_IN_HANDLES = (*_OF_IDS, "counts")
 
 
+#: Inputs that are looked for here.
+_LOOKED_AT = ("row_order", "expert_stride", "format", "in_rank")
+
+
 class Inputs(Dict[str, Any]):
     """What a dispatch reads, as the module takes it."""
 
@@ -31,10 +35,11 @@ class Inputs(Dict[str, Any]):
 
 def dispatch_inputs(tokens: Array, topk_ids: Array | None, topk_weights: Array | None, handle: Handle | Array | None,
                     more: dict[str, Any]) -> Inputs:
-    """What a dispatch reads: arrays may be None there, and all else that is None is left out."""
+    """What a dispatch reads. What is None is not given."""
     inputs = Inputs(tokens=tokens, topk_ids=topk_ids, topk_weights=topk_weights)
     if more:
-        inputs.update((name, value) for name, value in more.items() if value is not None)
+        # The module refuses a name that it does not know, also of None.
+        inputs.update((name, value) for name, value in more.items() if value is not None or name not in _LOOKED_AT)
         take_hook("router_weight", inputs)
         if "in_rank" in inputs:
             inputs.cannot_fill = _OF_IDS
@@ -56,7 +61,7 @@ def combine_inputs(given: dict[str, Any], tokens: int | None) -> tuple[dict[str,
     """
     if len(given) == 1:  # the rows alone, mostly
         return given, tokens
-    inputs = {name: value for name, value in given.items() if value is not None}
+    inputs = given.copy()
     take_hook("router_weight", inputs)
     handle = inputs.get("handle")
     if isinstance(handle, Handle):
@@ -74,8 +79,11 @@ def begins_of(inputs: Inputs, formats: Formats) -> Begin:
     format = 0
     if "format" in inputs:
         format = inputs["format"] = formats.number(inputs["format"])
-    return (int(shape[0]) if len(shape) else 0, inputs.get("row_order", "by_expert"), inputs.get("expert_stride", 0),
-            format, inputs.cannot_fill)
+    order, stride = inputs.get("row_order", "by_expert"), inputs.get("expert_stride", 0)
+    if "handle" in inputs and order == "padded" and stride == 0:
+        # Outputs are made for this stride. It is said, so that a handle of another one is refused, not replayed.
+        stride = inputs["expert_stride"] = int(formats.layouts[format].expert_rows)
+    return int(shape[0]) if len(shape) else 0, order, stride, format, inputs.cannot_fill
 
 
 def require_outputs(formats: Formats, inputs: Inputs, extra: tuple[str, ...], zero_padding: bool,
@@ -84,6 +92,12 @@ def require_outputs(formats: Formats, inputs: Inputs, extra: tuple[str, ...], ze
     flag("zero_padding", zero_padding)
     _, order, stride, format, _ = begins_of(inputs, formats)
     formats.specs(row_capacity, order, stride, frozenset(extra), format, 0)
+    if zero_padding and order == "in_place":
+        raise InvalidArgument("zero_padding is True; rows in_place are not copied, so none of them is padding: leave it out")
+    expert_rows = formats.layouts[format].expert_rows
+    if "handle" in extra and order == "padded" and 0 < stride < expert_rows:
+        raise InvalidArgument(f"leave_handle is True, and expert_stride is {stride}: a dispatch whose padded rows may "
+                              f"overflow leaves no handle. Give a stride of {expert_rows} or more (layout.expert_rows)")
 
 
 def to_fill(outputs: dict[str, Array], zero_padding: bool) -> dict[str, Any]:

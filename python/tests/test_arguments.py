@@ -129,6 +129,12 @@ def test_calls():
                 exchange.dispatch(TOKENS, IDS, outputs={**outputs, name: TOKENS})
         with pytest.raises(TypeError, match="extra is 3; it must be a name"):
             exchange.dispatch(TOKENS, IDS, outputs=outputs, extra=3)
+        with pytest.raises(TypeError, match="there is no argument row_oder"):  # None is given to what there is alone
+            exchange.dispatch(TOKENS, IDS, row_oder=None)
+        arrivals = exchange.dispatch(TOKENS, IDS, row_order=None, input_scale=None, format=None, in_rank=None)
+        with pytest.raises(TypeError, match="there is no argument biases"):
+            exchange.combine(arrivals.values(), biases=None)
+        exchange.combine(arrivals.values(), bias=None, handle=None, sum_order=None, reduction=None)
         arrivals = exchange.dispatch(TOKENS, IDS)
         refuses_all("input_scale", "number", lambda value: arrivals.values(input_scale=value))
         refuses_all("group", "whole", arrivals.rows_of)

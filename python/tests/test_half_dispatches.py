@@ -123,3 +123,55 @@ def test_a_dispatch_without_ids_makes_its_outputs():
             assert_round(exchange, world.rank)
 
     ferry.run_ranks(2, body)
+
+
+@pytest.mark.parametrize("more, why", [
+    ({"row_order": "in_place", "zero_padding": True}, "zero_padding is True"),
+    ({"row_order": "padded", "expert_stride": 3, "overflow": "expected", "leave_handle": True}, "stride of 10 or more"),
+])
+def test_what_no_outputs_can_fill_is_refused_before_tokens_leave(more, why):
+    def body(world):
+        with open_exchange(world) as exchange:
+            with pytest.raises(ferry.InvalidArgument, match=why) as refused:
+                exchange.dispatch(*given(world.rank), **more)
+            assert "travelled" not in str(refused.value)
+            assert_round(exchange, world.rank)
+
+    ferry.run_ranks(2, body)
+
+
+def test_handles_that_do_not_fit_are_refused_before_tokens_leave():
+    """Of another alignment; and the bare bytes of a handle, which do not say at which stride its padded rows lie."""
+    def body(world):
+        rank, tokens = world.rank, LAYER.tokens[world.rank]
+        with open_exchange(world) as exchange, open_exchange(world, expert_alignment=4) as aligned:
+            handle = exchange.dispatch(*given(rank), leave_handle=True).handle
+            with pytest.raises(ferry.InvalidArgument, match="expert_alignment 1, or less") as refused:
+                aligned.dispatch(tokens, handle=handle)
+            assert "travelled" not in str(refused.value)
+            assert_round(aligned, rank)
+            wide = exchange.dispatch(*given(rank), row_order="padded", expert_stride=20, leave_handle=True)
+            for outputs in (None, exchange.allocate_outputs(row_order="padded")):
+                with pytest.raises(ferry.InvalidArgument, match="20 rows apart; expert_stride is 10. Say 20") as refused:
+                    exchange.dispatch(tokens, handle=wide.handle.data, row_order="padded", outputs=outputs)
+                assert "travelled" not in str(refused.value)
+            again = exchange.dispatch(tokens, handle=wide.handle.data, row_order="padded", expert_stride=20)
+            for group in range(2):
+                assert (again.values()[again.rows_of(group)] == wide.values()[wide.rows_of(group)]).all()
+            assert_round(exchange, rank)
+
+    ferry.run_ranks(2, body)
+
+
+def test_the_shared_expert_needs_room_for_the_tokens_of_its_call():
+    def body(world):
+        with ferry.Exchange(world, experts=4, top_k=2, max_tokens=64, hidden=64, fused_shared_expert=True) as exchange:
+            for n in (1, 0, 3):
+                tokens, ids = np.ones((n, 64), np.float32), np.tile(np.array([0, 1], np.int32), (n, 1))
+                weights = np.full((n, 2), 0.5, np.float32)
+                arrivals = exchange.dispatch(tokens, ids, weights, overflow="expected")
+                assert arrivals.rows == n + (4 * n if world.rank == 0 else 0)
+                sums = exchange.combine(arrivals.values())
+                np.testing.assert_array_equal(np.asarray(sums, np.float32), np.full((n, 64), 2.0))
+
+    ferry.run_ranks(2, body)

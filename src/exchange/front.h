@@ -12,12 +12,12 @@
 #include "exchange/checks/counts_input.h"
 #include "exchange/checks/validate.h"
 #include "exchange/exchange_steps.h"
+#include "exchange/f32_weights.h"
 #include "exchange/handles/host_handles.h"
 #include "exchange/log/trace_log.h"
 #include "exchange/memory_place.h"
 #include "exchange/open_exchanges.h"
 #include "exchange/sizes/call_formats.h"
-#include "exchange/wide_weights.h"
 #include "ferry/exchange.h"
 
 namespace ferry {
@@ -115,8 +115,8 @@ class Exchange::Front {
   std::optional<HandleFacts> returned_;       // of the newest handle that a combine was given
   std::optional<HostHandles> short_handles_;  // where it may be given short ones in host memory
   CountsInput counts_input_;                  // of the newest dispatch
-  WideWeights dispatch_weights_;              // of the newest dispatch
-  WideWeights combine_weights_;               // of the newest combine
+  F32Weights dispatch_weights_;               // of the newest dispatch
+  F32Weights combine_weights_;                // of the newest combine
   CombineArgs sent_back_;                     // by the newest combine
   std::int64_t rows_by_token_ = -1;           // of the newest combine's weights and bias; -1: none
   RankMask mask_;                             // of the next dispatch

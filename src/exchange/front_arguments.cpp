@@ -27,7 +27,7 @@ DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ti
   context.learns_counts = world_can_.row_counts || world_can_.asked_counts;
   DispatchArgs args = check_dispatch_input(context, in);
   args.format = in.format;
-  if (!world_can_.device_memory) args.weights = dispatch_weights_.widened(in.topk_weights, args.weights);
+  if (!world_can_.device_memory) args.weights = dispatch_weights_.as_f32(in.topk_weights, args.weights);
   ticket.by_counts = in.in_rank || in.expert_counts;
   if (ticket.by_counts) counts_input_.apply(call_context(), world_can_, in, args);
   ticket.rows = check_row_order(call_context(), in);
@@ -84,6 +84,7 @@ bool Exchange::Front::read_handle(const ConstTensor& handle, Operation operation
 RowsOut Exchange::Front::checked_rows(const DispatchOutput& out, const Ticket& ticket) {
   CheckContext context = call_context();
   context.learns_counts = world_can_.row_counts || asked_;
+  context.shared_rows = ticket.shared.end - ticket.shared.begin;
   RowsOut rows = check_dispatch_output(context, out, ticket.rows, ticket.overflow);
   if (ticket.by_counts) check_counts_output(call_context(), out, ticket.handle != nullptr);
   rows.handle = check_handle_tensor(call_context(), "handle", out.handle);
@@ -109,7 +110,7 @@ CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticke
   const HandleFacts facts = returned_.value_or(HandleFacts{});
   const std::uint32_t num_rows = in.handle ? std::min(facts.num_rows, facts.row_room) : steps_->num_rows();
   CombineArgs args = check_combine_input(call_context(), in, ticket.num_tokens, num_rows);
-  if (!world_can_.device_memory) args.weights = combine_weights_.widened(in.topk_weights, args.weights);
+  if (!world_can_.device_memory) args.weights = combine_weights_.as_f32(in.topk_weights, args.weights);
   take_reduction(call_context(), args, ticket);
   check_late_weights(call_context(), in, args, ticket);
   check_row_weights(call_context(), in, ticket, num_rows, args);

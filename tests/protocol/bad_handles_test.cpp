@@ -278,6 +278,10 @@ TEST(Replays, ThatDoNotFitTheirHandleAreToldWhatToChange) {
     Exchange aligned(world, kShape, other);
     HostRows wide(aligned);
     expect_refused(aligned, in, wide.arrivals(), "expert_alignment 4, or less");
+    // No outputs would do, so the half that sends refuses it, too. Then nothing has moved.
+    const std::string text = refusal([&] { aligned.dispatch_async(in); });
+    EXPECT_NE(text.find("expert_alignment 4, or less"), std::string::npos) << text;
+    aligned.dispatch(kept.round.in, wide.arrivals());
     other.row_orders = {RowOrder::padded};
     Exchange padded_only(world, kShape, other);
     expect_refused(padded_only, padded, rows, "Make it with by_expert in row_orders");

@@ -91,11 +91,11 @@ TEST(CudaPolicyRules, EachHalfOfAThreadBlockIsALogicalBlockAndSendsOrRoutes) {
     for (int routing_blocks = 0; routing_blocks <= std::min(thread_blocks, 9); ++routing_blocks) {
       std::set<int> indices;
       for (int block = 0; block < thread_blocks; ++block)
-        for (const int half : {0, 1}) {
-          const LogicalBlock logical = logical_block_of(block, half, thread_blocks, routing_blocks);
-          EXPECT_EQ(logical.half, half);
+        for (const int in_cta : {0, 1}) {
+          const LogicalBlock logical = logical_block_of(block, in_cta, thread_blocks, routing_blocks);
+          EXPECT_EQ(logical.in_cta, in_cta);
           EXPECT_EQ(logical.count, 2 * thread_blocks);
-          EXPECT_EQ(half == 0, logical.index >= routing_blocks && logical.index < routing_blocks + thread_blocks);
+          EXPECT_EQ(in_cta == 0, logical.index >= routing_blocks && logical.index < routing_blocks + thread_blocks);
           indices.insert(logical.index);
         }
       EXPECT_EQ(static_cast<int>(indices.size()), 2 * thread_blocks);

@@ -192,11 +192,12 @@ const char* const kBackendHelp =
     "threads";
 
 const char* const kCombineHelp =
-    "exact: every expert row travels back; by_rank: one bf16 partial sum per (token, rank) does";
+    "exact: every expert row travels back; by_rank: one partial sum per (token, rank) does";
 
 const char* const kReductionHelp =
-    "Of the exchange: as --combine where this is left out; either: each combine says which it is, here as --combine, "
-    "and memory is that of exact (docs/results.md)";
+    "Reduction of the exchange; left out: that of --combine. either: each combine chooses, and those of this command "
+    "take "
+    "--combine; memory is that of exact (docs/results.md)";
 
 const char* const kCopiesHelp =
     "Copies of the message slots: with 4, rows in_place stay until the third next dispatch (docs/tuning.md)";

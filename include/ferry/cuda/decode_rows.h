@@ -1,5 +1,6 @@
-// Decoding on a GPU what a dispatch left there: decode_row (ferry/host_rows.h) for all rows in one kernel, which reads
-// codes and scales once and writes values. The values are those of decode_row, rounded once to the dtype asked for.
+// Decoding on a GPU what a dispatch left there: decode_row (ferry/rows/host_rows.h) for all rows in one kernel, which
+// reads codes and scales once and writes values. The values are those of decode_row, rounded once to the dtype asked
+// for.
 #pragma once
 
 #include "ferry/cuda/activation.h"

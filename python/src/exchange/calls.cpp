@@ -123,32 +123,79 @@ const float* scale_in(nb::handle array, Device device, Arrays& arrays) {
   return scale.as<float>();
 }
 
-}  // namespace
+void take_input_scale(DispatchArguments& to, nb::handle value, Device device) {
+  if (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr()))
+    to.input_scale = value_as<float>("input_scale", value, kNumber);
+  else
+    to.in.input_scale = scale_in(value, device, to.arrays);
+}
+void take_overflow(DispatchArguments& to, nb::handle value, Device) {
+  to.in.overflow =
+      value_named("overflow", Text(value), std::array{Overflow::refused, Overflow::reported, Overflow::expected});
+}
+void take_biases(CombineArguments& to, nb::handle value, Device) {
+  require_list_of_arrays("bias", value);
+  const std::size_t count = nb::len(value);
+  if (count > static_cast<std::size_t>(kMaxBias))
+    throw Error(ErrorKind::invalid_argument,
+                "bias has " + std::to_string(count) + " arrays; the limit is " + std::to_string(kMaxBias));
+  for (std::size_t index = 0; index < count; ++index) to.in.bias[index] = to.arrays.read(value[index], "bias");
+}
+void take_sum_order(CombineArguments& to, nb::handle value, Device) {
+  const Text given_order(value);
+  const std::string_view order = given_order;
+  if (order != "by_rank" && order != "by_last_k")
+    throw Error(ErrorKind::invalid_argument,
+                "sum_order is '" + std::string(order) + "'; it must be one of by_rank, by_last_k");
+  to.in.sum_order = order == "by_rank" ? SumOrder::by_rank : SumOrder::by_last_k;
+}
 
-DispatchArguments::DispatchArguments(const nb::dict& given, Device device) : arrays(given.size()) {
+// What is no array. None counts as not given.
+template <class Arguments>
+struct Option {
+  const char* name;
+  void (*take)(Arguments&, nb::handle, Device);
+  std::string_view text = name;
+};
+constexpr Option<DispatchArguments> kDispatchOptions[] = {
+    {"input_scale", take_input_scale},
+    {"router_weight", [](auto& to, nb::handle value, Device) { take_router_weight(to, value); }},
+    {"row_order", [](auto& to, nb::handle value, Device) { to.in.row_order = row_order_named(Text(value)); }},
+    {"format", [](auto& to, nb::handle value, Device) { to.in.format = whole_as<int>("format", value); }},
+    {"expert_stride",
+     [](auto& to, nb::handle value, Device) { to.in.expert_stride = whole_as<std::int64_t>("expert_stride", value); }},
+    {"overflow", take_overflow},
+};
+constexpr Option<CombineArguments> kCombineOptions[] = {
+    {"router_weight", [](auto& to, nb::handle value, Device) { take_router_weight(to, value); }},
+    {"bias", take_biases},
+    {"sum_order", take_sum_order},
+    {"reduction",
+     [](auto& to, nb::handle value, Device) {
+       to.in.reduction = value_named("reduction", Text(value), std::array{Reduction::by_rank, Reduction::exact});
+     }},
+    {"apply_weights",
+     [](auto& to, nb::handle value, Device) { to.in.apply_weights = value_as<bool>("apply_weights", value, kFlag); }},
+};
+
+template <class Arguments, class Fields, class Options>
+void take_all(const nb::dict& given, Arguments& to, const Fields& fields, const Options& options, Device device) {
   for (const auto& [key, value] : given) {
     const Text text(key);
     const std::string_view name = text;
-    if (const auto* field = find_field(kDispatchInputs, name))
-      in.*field->view = arrays.read(value, field->name);
-    else if (name == "input_scale" && (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr())))
-      input_scale = value_as<float>("input_scale", value, kNumber);
-    else if (name == "input_scale")
-      in.input_scale = scale_in(value, device, arrays);
-    else if (name == "router_weight")
-      take_router_weight(*this, value);
-    else if (name == "row_order")
-      in.row_order = row_order_named(Text(value));
-    else if (name == "format")
-      in.format = whole_as<int>("format", value);
-    else if (name == "expert_stride")
-      in.expert_stride = whole_as<std::int64_t>("expert_stride", value);
-    else if (name == "overflow")
-      in.overflow =
-          value_named("overflow", Text(value), std::array{Overflow::refused, Overflow::reported, Overflow::expected});
-    else
+    if (const auto* field = find_field(fields, name))
+      to.in.*field->view = to.arrays.read(value, field->name);
+    else if (const auto* option = find_field(options, name); option == nullptr)
       refuse_unknown(name);
+    else if (!value.is_none())
+      option->take(to, value, device);
   }
+}
+
+}  // namespace
+
+DispatchArguments::DispatchArguments(const nb::dict& given, Device device) : arrays(given.size()) {
+  take_all(given, *this, kDispatchInputs, kDispatchOptions, device);
   if (!input_scale) return;
   if (device.kind == Device::Kind::cuda)
     throw Error(ErrorKind::invalid_argument, "input_scale is the number " + std::to_string(*input_scale) +
@@ -170,35 +217,7 @@ OutputArguments::OutputArguments(const nb::dict& given) : arrays(given.size()) {
 }
 
 CombineArguments::CombineArguments(const nb::dict& given) : arrays(given.size()) {
-  for (const auto& [key, value] : given) {
-    const Text text(key);
-    const std::string_view name = text;
-    if (const auto* field = find_field(kCombineInputs, name)) {
-      in.*field->view = arrays.read(value, field->name);
-    } else if (name == "router_weight") {
-      take_router_weight(*this, value);
-    } else if (name == "bias") {
-      require_list_of_arrays("bias", value);
-      const std::size_t count = nb::len(value);
-      if (count > static_cast<std::size_t>(kMaxBias))
-        throw Error(ErrorKind::invalid_argument,
-                    "bias has " + std::to_string(count) + " arrays; the limit is " + std::to_string(kMaxBias));
-      for (std::size_t index = 0; index < count; ++index) in.bias[index] = arrays.read(value[index], "bias");
-    } else if (name == "sum_order") {
-      const Text given_order(value);
-      const std::string_view order = given_order;
-      if (order != "by_rank" && order != "by_last_k")
-        throw Error(ErrorKind::invalid_argument,
-                    "sum_order is '" + std::string(order) + "'; it must be one of by_rank, by_last_k");
-      in.sum_order = order == "by_rank" ? SumOrder::by_rank : SumOrder::by_last_k;
-    } else if (name == "reduction") {
-      in.reduction = value_named("reduction", Text(value), std::array{Reduction::by_rank, Reduction::exact});
-    } else if (name == "apply_weights") {
-      in.apply_weights = value_as<bool>("apply_weights", value, kFlag);
-    } else {
-      refuse_unknown(name);
-    }
-  }
+  take_all(given, *this, kCombineInputs, kCombineOptions, {});
 }
 
 SumArguments::SumArguments(const nb::dict& given) : arrays(given.size()) {

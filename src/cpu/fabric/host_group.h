@@ -19,10 +19,10 @@ static_assert(ThreadGroup<HostGroup>);
 
 // What one call writes goes past the cache from this size on, about half of what a core has to itself: the lines it
 // overwrites are rarely there any more (`ferry bench --tokens 8,32,64` shows it).
-inline constexpr std::size_t kBytesPastCache = std::size_t{512} << 10;
+inline constexpr std::size_t kNontemporalBytes = std::size_t{512} << 10;
 inline HostGroup group_for(std::size_t bytes) {
   HostGroup group;
-  group.nontemporal = bytes >= kBytesPastCache;
+  group.nontemporal = bytes >= kNontemporalBytes;
   return group;
 }
 

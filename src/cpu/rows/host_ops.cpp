@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kLanes = 16;
 constexpr int kAhead = 512;  // columns from a load to its prefetch: the rows of a token lie far apart
-using Halves = std::uint16_t __attribute__((vector_size(kLanes * 2)));
+using Words16 = std::uint16_t __attribute__((vector_size(kLanes * 2)));
 using Words = std::uint32_t __attribute__((vector_size(kLanes * 4)));
 using Floats = float __attribute__((vector_size(kLanes * 4)));
 
@@ -55,9 +55,9 @@ struct SumBf16 {
 #pragma GCC unroll 4
       for (int strip = 0; strip < kStrips; ++strip) {
         if (strip % 2 == 0) __builtin_prefetch(row + kAhead + strip * kLanes);
-        Halves halves;
-        std::memcpy(&halves, row + strip * kLanes, sizeof halves);
-        sum[strip] = sum[strip] + weight * (Floats)(__builtin_convertvector(halves, Words) << 16);
+        Words16 words;
+        std::memcpy(&words, row + strip * kLanes, sizeof words);
+        sum[strip] = sum[strip] + weight * (Floats)(__builtin_convertvector(words, Words) << 16);
       }
     }
 #pragma GCC unroll 4
@@ -66,7 +66,7 @@ struct SumBf16 {
       const Words nearest = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
       const Words quiet = (bits >> 16) | 0x40u;
       const Words is_nan = (Words)((bits & 0x7FFFFFFFu) > 0x7F800000u);
-      const Halves rounded = __builtin_convertvector((nearest & ~is_nan) | (quiet & is_nan), Halves);
+      const Words16 rounded = __builtin_convertvector((nearest & ~is_nan) | (quiet & is_nan), Words16);
       std::uint16_t* to = out + column + strip * kLanes;
       if constexpr (kStream) {
         stream16(to, &rounded);

@@ -17,7 +17,7 @@ constexpr int team_threads_for(int blocks, int tokens, int max_teams = kMostTeam
 
 // The same for teams whose warps do not synchronise. Such a team may span several blocks where there are more blocks
 // than tokens. `others`: so many of the blocks are left for other work.
-inline constexpr int kMaxTeamBlocks = 2;  // 8 columns for each thread are 8192
+inline constexpr int kMaxTeamBlocks = 2;  // 8 columns for each thread are 8192; not measured apart
 constexpr int warpwise_team_threads_for(int blocks, int tokens, int others = 0) {
   int span = 1;
   while (2 * span <= kMaxTeamBlocks && 2 * span * tokens <= blocks - others) span *= 2;

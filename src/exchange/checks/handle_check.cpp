@@ -165,11 +165,6 @@ std::byte* check_handle_tensor(const CheckContext& c, const char* name, const Co
 
 void check_replay_output(const CheckContext& c, const RowsOut& out, const HandleFacts& facts) {
   if (facts.rows.order == RowOrder::padded) return;  // rows have no alignment, and their stride holds all of them
-  if (facts.rows.order != RowOrder::by_source && facts.alignment % c.layout.alignment != 0)
-    refuse_use(c,
-               "it aligns the rows of an expert to {}; this exchange aligns them to {}. Make it with expert_alignment "
-               "{}, or less, in the format of the call",
-               facts.alignment, c.layout.alignment, facts.alignment);
   if (!out.may_overflow && out.row_capacity < facts.num_rows)
     refuse_use(c, "its dispatch has {} rows; {} holds {}. Give outputs of {} rows or more (RowCounts::rows)",
                facts.num_rows, facts.rows.order == RowOrder::in_place ? "gather" : "payload", out.row_capacity,
@@ -181,8 +176,14 @@ void check_replayed_order(const CheckContext& c, const RowChoice& asked, const H
     refuse_use(c, "the rows of its dispatch are {}; row_order is {}. Say {}", to_string(facts.rows.order),
                to_string(asked.order), to_string(facts.rows.order));
   if (asked.expert_stride != 0 && asked.expert_stride != facts.rows.expert_stride)
-    refuse_use(c, "its experts begin {} rows apart; expert_stride is {}. Leave it out", facts.rows.expert_stride,
-               asked.expert_stride);
+    refuse_use(c, "its experts begin {} rows apart; expert_stride is {}. Say {}", facts.rows.expert_stride,
+               asked.expert_stride, facts.rows.expert_stride);
+  const bool is_aligned = facts.rows.order == RowOrder::by_expert || facts.rows.order == RowOrder::in_place;
+  if (is_aligned && facts.alignment % c.layout.alignment != 0)
+    refuse_use(c,
+               "it aligns the rows of an expert to {}; this exchange aligns them to {}. Make it with expert_alignment "
+               "{}, or less, in the format of the call",
+               facts.alignment, c.layout.alignment, facts.alignment);
 }
 
 HandleHeader handle_header(int rank, const Shape& shape, const ExchangeOptions& options, const HandleFacts& facts) {

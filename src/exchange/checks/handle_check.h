@@ -35,10 +35,11 @@ template <class... Args>
 // The tensor `name` as memory of a handle, whole or short; null where it is not given.
 std::byte* check_handle_tensor(const CheckContext& context, const char* name, const ConstTensor& tensor);
 
-// A dispatch with a handle: its rows must fit the outputs, and begin where this exchange aligns them.
+// A dispatch with a handle: its rows must fit the outputs.
 void check_replay_output(const CheckContext& context, const RowsOut& out, const HandleFacts& facts);
 
-// A dispatch with a handle must lay its rows out as the handle's dispatch did. `asked`: what the call says.
+// A dispatch with a handle must lay its rows out as the handle's dispatch did, and rows begin where this exchange
+// aligns them. Known before tokens leave, in halves too. `asked`: what the call says.
 void check_replayed_order(const CheckContext& context, const RowChoice& asked, const HandleFacts& facts);
 
 // The header that a dispatch of this exchange writes.

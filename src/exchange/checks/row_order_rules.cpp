@@ -19,7 +19,7 @@ constexpr std::array<RowOrderRule, 3> kRules{{
      .is_on = is_exact,
      .at_exchange = true,
      .why = "a row of by_source is a sum over the experts of a rank, and exact sends the row of each expert home; with "
-            "reduction either each combine says which it is"},
+            "reduction either a combine of such rows is by_rank"},
     {.order = RowOrder::by_source,
      .option = "fused_shared_expert",
      .is_on = has_shared_expert,

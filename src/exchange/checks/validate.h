@@ -20,6 +20,7 @@ struct CheckContext {
   bool takes_f16 = true;          // rows, bias and sums may be f16 (WorldCapabilities::f16_sums)
   bool more_outputs = true;       // WorldCapabilities::more_outputs
   bool narrow_weights = true;     // WorldCapabilities::narrow_weights
+  int shared_rows = 0;            // outputs: rows that the fused shared expert has of the tokens of the call
 };
 
 // Shapes, dtypes and strides; not the ids themselves, which on a GPU are on the device. Where all ranks will be told of

@@ -42,9 +42,11 @@ bool needs_worst_case(const CheckContext& c, RowOrder order, Overflow overflow) 
 
 // Group 0 begins at row 0, and combine reads all of it.
 void require_shared_rows(const CheckContext& c, std::int64_t capacity) {
-  if (c.options.fused_shared_expert && capacity < c.shape.max_tokens)
-    refuse(c, "payload holds {} rows; the limit is {} or more (max_tokens): rows of the fused shared expert must fit",
-           capacity, c.shape.max_tokens);
+  if (capacity < c.shared_rows)
+    refuse(c,
+           "payload holds {} rows; row_capacity must be {} or more: the fused shared expert has a row for each of so "
+           "many tokens of this rank, and they must fit",
+           capacity, c.shared_rows);
 }
 
 // Payload and scales.

@@ -23,7 +23,7 @@ void copy_pieces(std::byte* to, const std::byte* from, std::size_t bytes) {
 }
 
 #if defined(__SSE2__)
-void copy_past_the_cache(std::byte* to, const std::byte* from, std::size_t bytes) {
+void copy_nontemporal(std::byte* to, const std::byte* from, std::size_t bytes) {
   auto* target = reinterpret_cast<__m128i*>(to);
   const auto* source = reinterpret_cast<const __m128i*>(from);
   for (std::size_t at = 0; at < bytes / sizeof(__m128i); at += 4) {
@@ -55,7 +55,7 @@ constexpr Method kMethods[] = {
     {"memcpy", copy_whole},
     {"memcpy of 16 KiB", copy_pieces},
 #if defined(__SSE2__)
-    {"non-temporal stores", copy_past_the_cache},
+    {"non-temporal stores", copy_nontemporal},
 #endif
 };
 

@@ -54,21 +54,21 @@ class Room {
 // The bytes of each buffer that one step of an expert uses.
 struct StepSizes {
   int rows;
-  std::size_t scales, wide, in, partials, gate_up, activated;
+  std::size_t scales, decoded, in, partials, gate_up, activated;
 
   explicit StepSizes(const ExpertsOfRank& of) : rows(rows_at_once(of.layer.hidden, of.layer.largest_inter())) {
     const auto count = static_cast<std::size_t>(rows);
     const auto hidden = static_cast<std::size_t>(of.layer.hidden);
     const auto inter = static_cast<std::size_t>(padded_inter(of.layer.largest_inter()));
     scales = count * static_cast<std::size_t>(of.layout.scales_per_row) * size_of(of.layout.scale_dtype);
-    wide = count * hidden * sizeof(float);
+    decoded = count * hidden * sizeof(float);
     in = count * hidden * sizeof(Bf16);
     partials =
         static_cast<std::size_t>(partial_values(of.layer.hidden, of.layer.largest_inter(), rows)) * sizeof(float);
     gate_up = count * 2 * inter * sizeof(float);
     activated = count * inter * sizeof(Bf16);
   }
-  std::uint64_t total() const { return scales + wide + in + partials + gate_up + activated; }
+  std::uint64_t total() const { return scales + decoded + in + partials + gate_up + activated; }
 };
 
 std::size_t result_bytes(const ExpertsOfRank& of) {
@@ -98,7 +98,7 @@ class CudaExperts final : public Experts {
         products_(stream_),
         weights_(of, stream_),
         scales_(stream_, sizes_.scales),
-        wide_(stream_, sizes_.wide),
+        decoded_(stream_, sizes_.decoded),
         in_(stream_, sizes_.in),
         partials_(stream_, sizes_.partials),
         gate_up_(stream_, sizes_.gate_up),
@@ -133,10 +133,10 @@ class CudaExperts final : public Experts {
   const cuda::MemoryStream stream_;
   const CublasProducts products_;
   const DeviceWeights weights_;
-  Room scales_, wide_, in_, partials_, gate_up_, activated_;  // of one step
-  Room combined_;                                             // the rows of combine
-  Room results_{stream_};                                     // by_source: the rows of the experts
-  Room rows_{stream_}, counts_{stream_}, lines_{stream_};     // the plan
+  Room scales_, decoded_, in_, partials_, gate_up_, activated_;  // of one step
+  Room combined_;                                                // the rows of combine
+  Room results_{stream_};                                        // by_source: the rows of the experts
+  Room rows_{stream_}, counts_{stream_}, lines_{stream_};        // the plan
 };
 
 ExpertPlan CudaExperts::make_plan() const {
@@ -206,10 +206,10 @@ void CudaExperts::decode(const ExpertStep& step) {
   rows.hidden = of_.layer.hidden;
   rows.input_scale = of_.options.input_scale;
   rows.row_scales = scales_.as<std::byte>();
-  rows.wide = wide_.as<float>();
+  rows.decoded = decoded_.as<float>();
   decode_rows(of_.options.format.name(), rows, stream_.get());
   SumParams rounding;
-  rounding.from = rows.wide;
+  rounding.from = rows.decoded;
   rounding.from_stride = rounding.to_stride = rows.hidden;
   rounding.rows = rows.count;
   rounding.columns = rows.hidden;

@@ -43,7 +43,7 @@ __global__ void decode_kernel(const __grid_constant__ DecodeParams params) {
   for (std::int64_t line = own_thread() / warp.size(); line < params.count; line += all_threads() / warp.size()) {
     const std::byte* const payload = params.payload + std::int64_t{params.rows[line]} * params.row_bytes;
     F{}.decode(warp, payload, gather_scales<F>(warp, params, line), params.hidden, params.input_scale,
-               params.wide + line * params.hidden);
+               params.decoded + line * params.hidden);
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace ferry::app {
 
-// Rows of one group as they arrived, decoded: wide[i] = row rows[i] of the payload, float32 [count, hidden].
+// Rows of one group as they arrived, decoded: decoded[i] = row rows[i] of the payload, float32 [count, hidden].
 struct DecodeParams {
   const std::byte* payload = nullptr;
   std::int64_t row_bytes = 0;  // of a row of the payload
@@ -21,7 +21,7 @@ struct DecodeParams {
   int hidden = 0;
   float input_scale = 1.0f;
   std::byte* row_scales = nullptr;  // room for the scales of `count` rows, in column order
-  float* wide = nullptr;
+  float* decoded = nullptr;
 };
 
 // A matrix [rows, columns] as the sum of `partials` float32 matrices, added in their order. The partials are `apart`

@@ -97,6 +97,12 @@ void shared_expert(const Target& target) {
     settings.expert_stride = 6;
     run_scenario(target, settings);
   }
+  // Room for what comes is enough: it need not hold max_tokens.
+  ScenarioSettings one_token = overflowing("fp8_block128", RowOrder::by_expert, "one_token");
+  one_token.options.fused_shared_expert = true;
+  one_token.room_percent = 100;
+  one_token.shape.max_tokens = 200;
+  run_scenario(target, one_token);
 }
 
 // A replay, which leaves a handle if `left` is given, and a combine: of that handle, or of the one that was given.
@@ -228,8 +234,8 @@ void refused_calls(const Target& target) {
     require_orders(world, shared);
     Exchange exchange(world, shared.shape, shared.options);
     RankRound round(too_small, world.rank());
-    expect_error(world.rank(), "no room for the shared expert", ErrorKind::invalid_argument, {"payload", "max_tokens"},
-                 [&] { exchange.dispatch(round.in, round.out); });
+    expect_error(world.rank(), "no room for the shared expert", ErrorKind::invalid_argument,
+                 {"payload", "fused shared expert"}, [&] { exchange.dispatch(round.in, round.out); });
     round.check_untouched();
   });
 }

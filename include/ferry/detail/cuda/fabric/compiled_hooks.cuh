@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "ferry/detail/cuda/state/device_state.h"
-#include "ferry/detail/cuda/state/wide_weights.cuh"
+#include "ferry/detail/cuda/state/f32_weights.cuh"
 #include "ferry/detail/protocol/contracts/hooks.h"
 
 namespace ferry::cuda {

@@ -32,7 +32,7 @@ __device__ bool check_replay(const DispatchBlock& b) {
 template <RowOrder kOrder, DeviceFabric F>
 __device__ bool route_share(DispatchBlock& b, F& fabric) {
   const int threads = routing_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts);
-  const SyncedTeam team(threads, nullptr, b.logical.half);
+  const SyncedTeam team(threads, nullptr, b.logical.in_cta);
   const RoutingShare share = b.routing_share();
   RoutingBuilder builder(team, b.p, b.epoch, share, b.memory);
   if (team.team() == 0) builder.prepare();
@@ -59,7 +59,7 @@ __device__ inline FixedShare sending_teams(const DispatchBlock& b, int team_thre
   return teams_of(team_threads, {b.index() - b.p.roles.routing_blocks, b.p.roles.senders});
 }
 
-// A team prefetches its first token before the epoch is known. Sending blocks are half 0 of their thread block, which
+// A team prefetches its first token before the epoch is known. A sending block is the first of its thread block, which
 // has barriers for all teams (logical_block_of).
 __device__ inline void prefetch_first_token(const DispatchBlock& b) {
   const SyncedTeam team(b.p.roles.send_team_threads);
@@ -134,8 +134,8 @@ __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1
     dispatch_kernel(const __grid_constant__ DispatchParams p) {
   extern __shared__ __align__(128) std::byte shared_memory[];
   const LogicalBlock logical = this_logical_block<kPaired>(p.roles);
-  std::byte* const memory = shared_memory + static_cast<std::size_t>(logical.half) * p.block_bytes;
-  const SyncedTeam all = SyncedTeam::of_block(logical.half);
+  std::byte* const memory = shared_memory + static_cast<std::size_t>(logical.in_cta) * p.block_bytes;
+  const SyncedTeam all = SyncedTeam::of_block(logical.in_cta);
   auto& shared = *reinterpret_cast<DispatchMemory*>(memory);
   clear_counts<typename F::Reach>(all, p.plan, shared.messages);
   clear_counts<typename F::Reach>(all, p.plan, shared.bytes);

@@ -12,7 +12,7 @@ template <DeviceFabric F, RowOrder kOrder, bool kMayOverflow>
 __global__ void __launch_bounds__(kThreads, 2) receive_kernel(const __grid_constant__ DispatchParams p) {
   extern __shared__ __align__(128) std::byte receive_memory[];
   const LogicalBlock logical = this_logical_block<false>(p.roles);
-  const SyncedTeam all = SyncedTeam::of_block(logical.half);
+  const SyncedTeam all = SyncedTeam::of_block(logical.in_cta);
   auto& shared = *reinterpret_cast<DispatchMemory*>(receive_memory);
   DispatchBlock block{p, logical, all, shared, receive_memory + kDispatchSharedBytes};
   F fabric(p.links, p.plan, p.plan.map.message_bytes());

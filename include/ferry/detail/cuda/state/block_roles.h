@@ -59,16 +59,16 @@ struct LaunchPolicy {
 using DispatchPolicy = LaunchPolicy<DispatchRoles>;
 using CombinePolicy = LaunchPolicy<CombineRoles>;
 
-// Which logical block a half of a thread block is. Half 0 sends and half 1 routes or receives, so every multiprocessor
-// has the same share of both. Only half 1 has the barriers that the few teams of a routing block need.
+// Where a thread block is two logical blocks, block 0 of it sends, and block 1 routes or receives. So every
+// multiprocessor has the same share of both. Only block 1 has the barriers that the few teams of a routing block need.
 struct LogicalBlock {
   int index;
   int count;
-  int half;
+  int in_cta;  // 0 or 1: which logical block of its thread block
 };
-FERRY_HD constexpr LogicalBlock logical_block_of(int thread_block, int half, int thread_blocks, int routing_blocks) {
-  const int behind = half == 0 ? routing_blocks : thread_block < routing_blocks ? 0 : thread_blocks;
-  return {behind + thread_block, 2 * thread_blocks, half};
+FERRY_HD constexpr LogicalBlock logical_block_of(int thread_block, int in_cta, int thread_blocks, int routing_blocks) {
+  const int behind = in_cta == 0 ? routing_blocks : thread_block < routing_blocks ? 0 : thread_blocks;
+  return {behind + thread_block, 2 * thread_blocks, in_cta};
 }
 
 }  // namespace ferry::cuda

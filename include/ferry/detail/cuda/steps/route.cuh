@@ -13,8 +13,8 @@
 #include <cstdint>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
+#include "ferry/detail/cuda/state/f32_weights.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
-#include "ferry/detail/cuda/state/wide_weights.cuh"
 #include "ferry/detail/cuda/steps/routing/peer_counts.cuh"
 #include "ferry/detail/cuda/steps/routing/route_share.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"

@@ -22,23 +22,24 @@ class SyncedTeam {
  public:
   static constexpr int kWidth = 32;  // threads that exchange values without a barrier
 
-  // All threads of the logical block; `half` as in LogicalBlock.
-  __device__ static SyncedTeam of_block(int half = 0) {
+  // All threads of the logical block; `in_cta` as in LogicalBlock.
+  __device__ static SyncedTeam of_block(int in_cta = 0) {
     SyncedTeam all;
-    all.barrier_ = half * kBarriersOfHalf;
+    all.barrier_ = in_cta * kBarriersOfFirst;
     return all;
   }
   // The team of `threads` threads that this thread is in. A thread block has 16 barriers, and a team of one warp needs
-  // none. So half 0 has a barrier for every team, and half 1 for every team of kLeastTeamOfHalf1 threads or more.
+  // none. So the first logical block of a thread block has a barrier for every team, and the second one for every team
+  // of kLeastTeamOfSecond threads or more.
   // `pipeline`: the block's shared memory for rows in flight (row_pipeline.cuh); null: rows go through registers.
-  __device__ explicit SyncedTeam(int threads, std::byte* pipeline = nullptr, int half = 0)
+  __device__ explicit SyncedTeam(int threads, std::byte* pipeline = nullptr, int in_cta = 0)
       : team_(static_cast<int>(threadIdx.x) >> log2_of(threads)),
-        barrier_(half * kBarriersOfHalf + 1 + team_),
+        barrier_(in_cta * kBarriersOfFirst + 1 + team_),
         first_(static_cast<int>(threadIdx.x) & -threads),
         threads_(threads),
         pipeline_(pipeline) {}
 
-  static constexpr int last_barrier() { return kBarriersOfHalf + kThreads / kLeastTeamOfHalf1; }
+  static constexpr int last_barrier() { return kBarriersOfFirst + kThreads / kLeastTeamOfSecond; }
   __device__ int team() const { return team_; }
   __device__ std::byte* pipeline() const { return pipeline_; }
   __device__ int thread() const { return static_cast<int>(threadIdx.x) - first_; }
@@ -67,8 +68,8 @@ class SyncedTeam {
   }
 
  private:
-  static constexpr int kBarriersOfHalf = 1 + kThreads / (2 * kWidth);
-  static constexpr int kLeastTeamOfHalf1 = 128;
+  static constexpr int kBarriersOfFirst = 1 + kThreads / (2 * kWidth);
+  static constexpr int kLeastTeamOfSecond = 128;
 
   __device__ SyncedTeam() : team_(0), barrier_(0), first_(0), threads_(kThreads) {}
 

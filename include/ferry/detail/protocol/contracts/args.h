@@ -31,7 +31,7 @@ struct Weights {
   float (*hook)(void* context, int token, int k) = nullptr;
   void* context = nullptr;
   int top_k = 0;
-  DType dtype = DType::f32;  // of `data`. Only kernels read narrower ones, and widen each (wide_weight)
+  DType dtype = DType::f32;  // of `data`. Only kernels read narrower ones, and widen each (f32_weight)
 
   bool are_given() const { return data != nullptr || hook != nullptr; }
   FERRY_HD float at(int token, int k) const { return hook != nullptr ? hook(context, token, k) : given(token, k); }

@@ -1,5 +1,5 @@
 // give_counts_kernel: before a dispatch by counts. All blocks make ids of destination ranks, where the host has not;
-// the first one brings the counts to all ranks (steps/given_counts.cuh).
+// the first one brings the counts to all ranks (steps/routing/given_counts.cuh).
 #pragma once
 
 #include "ferry/detail/cuda/steps/routing/given_counts.cuh"

@@ -1,5 +1,5 @@
 // take_counts_kernel: behind a dispatch by counts, one block. Adds up what all sources gave for this rank's experts,
-// and tells the host of a rank that gave ids (steps/given_counts.cuh). I1 and I2: the kernel before it has seen
+// and tells the host of a rank that gave ids (steps/routing/given_counts.cuh). I1 and I2: the kernel before it has seen
 // `routed` of all ranks, and no rank writes these counts again before this one has begun the next dispatch. Behind a
 // dispatch with a handle it only tells the host of outputs that a handle of a dispatch by counts cannot fill.
 #pragma once

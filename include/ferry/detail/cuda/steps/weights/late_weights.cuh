@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
+#include "ferry/detail/cuda/state/f32_weights.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
-#include "ferry/detail/cuda/state/wide_weights.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/layout/late_weights.h"
 
@@ -46,7 +46,7 @@ __device__ void put_late_weights(const CombineParams& p, const FixedShare& threa
   }
 #pragma unroll 1
   for (int i = threads.index; i < count; i += threads.count) {
-    const float weight = wide_weight(p.in.weights, i);
+    const float weight = f32_weight(p.in.weights, i);
 #pragma unroll 1
     for (int peer = 0; peer < plan.shape.ranks; ++peer)
       if (!plan.is_masked(peer) && reach.is_direct(peer))

@@ -1,4 +1,4 @@
-// WideWeights: the router weights of one call as float32, where the caller gave them in a narrower type.
+// F32Weights: the router weights of one call as float32, where the caller gave them in a narrower type.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,11 @@
 
 namespace ferry {
 
-class WideWeights {
+class F32Weights {
  public:
   // `weights` with float32 values of the caller's tensor `given`, which is checked, in host memory. They are good until
   // the next call.
-  Weights widened(const ConstTensor& given, Weights weights) {
+  Weights as_f32(const ConstTensor& given, Weights weights) {
     if (weights.data == nullptr || given.dtype == DType::f32) return weights;
     const auto* narrow = given.as<std::uint16_t>();
     values_.resize(static_cast<std::size_t>(given.elements()));

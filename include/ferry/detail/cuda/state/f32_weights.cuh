@@ -10,7 +10,7 @@
 namespace ferry::cuda {
 
 // `index`: token * top_k + k. The weights are given.
-__device__ inline float wide_weight(const Weights& weights, int index) {
+__device__ inline float f32_weight(const Weights& weights, int index) {
   const auto* narrow = reinterpret_cast<const std::uint16_t*>(weights.data);
   if (weights.dtype == DType::bf16) return codec::float_of(codec::Bf16Input::float_bits(narrow[index]));
   if (weights.dtype == DType::f16) return codec::float_of(codec::F16Input::float_bits(narrow[index]));
@@ -19,7 +19,7 @@ __device__ inline float wide_weight(const Weights& weights, int index) {
 
 // The same, and 1 where the caller gave none.
 __device__ inline float given_weight(const Weights& weights, int index) {
-  return weights.data == nullptr ? 1.0f : wide_weight(weights, index);
+  return weights.data == nullptr ? 1.0f : f32_weight(weights, index);
 }
 
 }  // namespace ferry::cuda
