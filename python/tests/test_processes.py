@@ -316,6 +316,39 @@ def test_ctrl_c_ends_a_wait_for_other_processes(where):
             assert (other.returncode, out) == (0, "waiting\n0 interrupted by a signal\n")
 
 
+TRIES_AGAIN = """
+import signal, sys, numpy as np, ferry
+from oracle import make_layer
+from test_processes import check_rounds, connect
+signal.signal(signal.SIGINT, signal.default_int_handler)
+port, rank, interrupted = map(int, sys.argv[1:])
+if rank == interrupted:
+    print("waiting", flush=True)
+    try:
+        connect(port, rank, 2, deadline=600)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+with connect(port, rank, 2, deadline=60) as world:
+    check_rounds(world, make_layer(2, 4, 2, 32, [3, 2]))
+print("met", flush=True)
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_after_ctrl_c_while_a_world_is_made_nothing_of_it_is_left(rank):
+    """Nothing takes the place of this rank in the next try, or listens where rank 0 does."""
+    port = free_port()
+    with start_script(TRIES_AGAIN, port, rank, rank) as again:
+        assert again.stdout.readline() == "waiting\n"
+        time.sleep(0.3)
+        again.send_signal(signal.SIGINT)
+        assert again.stdout.readline() == "interrupted\n"
+        with start_script(TRIES_AGAIN, port, 1 - rank, rank) as other:
+            for each in (again, other):
+                out, _ = each.communicate(timeout=100)
+                assert (each.returncode, out) == (0, "met\n")
+
+
 def test_a_fork_is_refused_and_the_parent_goes_on():
     port = free_port()
     with start_script("""

@@ -30,6 +30,7 @@ class CpuProcessWorld final : public net::BootstrapWorld {
     std::vector<net::HostId> all(static_cast<std::size_t>(size()));
     all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {}, deadline);
     net::require_one_host(rank(), all, "the ranks of a process world share memory, so they must be of one host");
+    bootstrap().set_up_is_done();
     log_reach(*this, fmt::format("world of {} processes on CPUs", size()));
   }
 

@@ -47,13 +47,16 @@ Bootstrap::Bootstrap(const Job& job, std::chrono::milliseconds deadline)
     throw Error(
         ErrorKind::invalid_argument,
         fmt::format("rank {} of {} ranks: there are 1 to {} ranks, numbered from 0", job.rank, job.size, kMaxRanks));
-  const Deadline until(std::min(deadline, kMaxDeadline));
+  const Deadline until(std::min(deadline, kMaxDeadline), job.stop);
   Mesh mesh = join(job, until);
   token_ = mesh.token;
   links_.resize(mesh.peers.size());
   for (std::size_t rank = 0; rank < links_.size(); ++rank) links_[rank].socket = std::move(mesh.peers[rank]);
   const std::chrono::milliseconds left(std::max(1, until.milliseconds_left()));
   if (mesh.missing >= 0) fail_joining(mesh.missing, mesh.error, left);
+  aborts_on_stop_.emplace(job.stop, [this] {
+    tell_aborted({rank_, rank_, "it was stopped while its world was made"});
+  });
   const std::byte here{1};  // no rank leaves before all are connected to all
   std::vector<std::byte> all(links_.size());
   all_gather(std::span(&here, 1), all, {}, left);

@@ -8,10 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,8 +27,9 @@ namespace ferry::net {
 
 class Bootstrap {
  public:
-  // Collective; see join().
+  // Collective; see join(). Until set_up_is_done() a request to stop the job aborts it: this rank is gone then.
   Bootstrap(const Job& job, std::chrono::milliseconds deadline);
+  void set_up_is_done() { aborts_on_stop_.reset(); }
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(links_.size()); }
@@ -146,6 +149,9 @@ class Bootstrap {
   std::optional<AbortNotice> own_abort_;
   bool has_told_ = false;
   std::vector<std::pair<int, int>> untold_;  // peer and missing rank, of tell_missed
+
+  // The last member: it ends first.
+  std::optional<std::stop_callback<std::function<void()>>> aborts_on_stop_;
 };
 
 }  // namespace ferry::net

@@ -107,6 +107,7 @@ Job gathered_job(const ProcessPlace& place) {
   Job job;
   job.rank = place.rank;
   job.size = place.size;
+  job.stop = place.stop;
   const Entry mine = entry_of(place, job);
   const std::vector<Entry> all = gather(place, mine);
   const Entry& first = all.front();
@@ -136,6 +137,7 @@ Job job_of(const ProcessPlace& place, int most_ranks) {
   job.rank = place.rank;
   job.size = place.size;
   job.name = place.job;
+  job.stop = place.stop;
   return job;
 }
 

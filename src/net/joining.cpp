@@ -51,6 +51,11 @@ Hello hello_of(const Job& job, std::uint16_t port, std::uint64_t token, const De
 
 std::string text_of(const char (&name)[kNameBytes]) { return {name, strnlen(name, kNameBytes)}; }
 
+[[noreturn]] void throw_stopped(const Job& job) {
+  throw Error(ErrorKind::aborted,
+              fmt::format("rank {}: the call that makes the world was stopped (ProcessPlace::stop)", job.rank));
+}
+
 [[noreturn]] void throw_ended(int rank, int ended) {
   throw_missing(rank, ended, rank, 0, fmt::format("rank {}: rank {} ended while the ranks were met", rank, ended),
                 Absence::ended);
@@ -93,7 +98,7 @@ struct FirstDeadline {
   int rank = 0;
 
   void take(const Hello& hello) {
-    const Deadline theirs{std::chrono::milliseconds(hello.milliseconds_left)};
+    const Deadline theirs = until.in(std::chrono::milliseconds(hello.milliseconds_left));
     if (theirs.milliseconds_left() >= until.milliseconds_left()) return;
     until = theirs;
     rank = hello.rank;
@@ -136,6 +141,7 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
     first.take(caller.hello);
     return ++come == job.size;
   });
+  if (deadline.is_stopped()) throw_stopped(job);
   Answer answer;
   answer.token = mesh.token;
   for (int rank = job.size - 1; !all && rank > 0; --rank)
@@ -184,7 +190,7 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
 // moment longer.
 bool receive_answer(const Descriptor& rank_0, Answer& answer, const Deadline& deadline) {
   constexpr std::chrono::milliseconds kMoment{1000};
-  return receive_one(rank_0, answer, Deadline(std::chrono::milliseconds(deadline.milliseconds_left()) + kMoment));
+  return receive_one(rank_0, answer, deadline.in(std::chrono::milliseconds(deadline.milliseconds_left()) + kMoment));
 }
 
 // The connection to rank 0, after its answer. Tries again while nobody listens, or while another job does.
@@ -192,7 +198,7 @@ Descriptor greet(const Job& job, std::uint16_t port, const Deadline& deadline, A
   std::string why = "no answer";
   for (std::size_t tries = 0; !deadline.has_passed(); ++tries) {
     const std::size_t which = tries % (job.other_addresses.size() + 1);
-    const Deadline turn(std::chrono::milliseconds(  // one of several addresses may lead nowhere
+    const Deadline turn = deadline.in(std::chrono::milliseconds(  // one of several addresses may lead nowhere
         job.other_addresses.empty() ? deadline.milliseconds_left() : deadline.milliseconds_left(kMostMsToConnect)));
     Descriptor socket = connect_once(which == 0 ? job.address : job.other_addresses[which - 1], turn, why);
     if (socket && send_one(socket, hello_of(job, port, 0, deadline), deadline) &&
@@ -205,6 +211,7 @@ Descriptor greet(const Job& job, std::uint16_t port, const Deadline& deadline, A
     }
     pause(std::chrono::milliseconds(deadline.milliseconds_left(20)));
   }
+  if (deadline.is_stopped()) throw_stopped(job);
   throw_missing(
       job.rank, 0, job.rank, 0,
       fmt::format("rank {}: rank 0 was not met at {} within {} ms ({}). Check the address, and that rank 0 was "
@@ -236,7 +243,10 @@ Mesh meet_all_ranks(const Job& job, const Deadline& deadline) {
   std::vector<Contact> contacts(mesh.peers.size());
   Descriptor rank_0 = greet(job, listener.port, deadline, answer);
   mesh.token = answer.token;
-  if (!receive_all(rank_0, std::as_writable_bytes(std::span(contacts)), deadline)) throw_ended(job.rank, 0);
+  if (!receive_all(rank_0, std::as_writable_bytes(std::span(contacts)), deadline)) {
+    if (deadline.is_stopped()) throw_stopped(job);
+    throw_ended(job.rank, 0);
+  }
   mesh.peers[0] = std::move(rank_0);
   for (int rank = 1; rank < job.rank; ++rank) {
     std::string why;
@@ -279,7 +289,9 @@ Mesh join(const Job& job, const Deadline& deadline) {
   if (job.name.size() >= kNameBytes)
     throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: the job's name has {} characters; the limit is {}",
                                                          job.rank, job.name.size(), kNameBytes - 1));
-  return job.rank == 0 ? receive_all_ranks(job, deadline) : meet_all_ranks(job, deadline);
+  Mesh mesh = job.rank == 0 ? receive_all_ranks(job, deadline) : meet_all_ranks(job, deadline);
+  if (mesh.missing >= 0 && deadline.is_stopped()) throw_stopped(job);  // it is this rank that others miss
+  return mesh;
 }
 
 }  // namespace ferry::net

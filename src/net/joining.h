@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct Job {
   // them (bootstrap_address.h).
   std::vector<HostPort> other_addresses{};
   std::shared_ptr<Listener> listener{};
+  std::stop_token stop{};  // ProcessPlace::stop
 };
 
 struct Mesh {
@@ -34,7 +36,8 @@ struct Mesh {
 // Collective over the job. Connections from outside of the job are ignored. A process whose rank is taken, or that has
 // another number of ranks, is refused: it throws Error(invalid_argument) with both values. Throws PeerMissing that
 // names the first missing rank. The ranks that came share the earliest of their deadlines; each counts from when rank 0
-// hears of it. Throws Error(system) if rank 0 cannot listen.
+// hears of it. Throws Error(system) if rank 0 cannot listen, Error(aborted) where the deadline was stopped: to the
+// others this process has ended then.
 Mesh join(const Job& job, const Deadline& deadline);
 
 }  // namespace ferry::net

@@ -35,7 +35,7 @@ void Reception::wait() {
   for (const Waiting& each : waiting_) watched.push_back({each.socket.get(), POLLIN, 0});
   const std::size_t first_met = watched.size();
   for (const Descriptor& each : met_) watched.push_back({each.get(), POLLRDHUP, 0});  // an empty one is passed over
-  poll(watched.data(), watched.size(), deadline_.milliseconds_left());
+  poll(watched.data(), watched.size(), deadline_.milliseconds_of_poll());
   for (std::size_t rank = 0; rank < met_.size(); ++rank)
     if ((watched[first_met + rank].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) ended_ = static_cast<int>(rank);
 }

@@ -116,6 +116,7 @@ std::unique_ptr<ProcessWorld> make_nvshmem_world(const NvshmemOptions& options) 
   cuda::ranks_of_device(bootstrap->rank(), bootstrap->size(), device, options.share_gpus,
                         [&](auto mine, auto all) { bootstrap->all_gather(mine, all, {}, options.deadline); });
   auto job = cuda::NvshmemJob::start(*bootstrap, device, options.heap_bytes, options.deadline);
+  bootstrap->set_up_is_done();
   return std::make_unique<cuda::NvshmemWorld>(std::move(job), std::move(bootstrap), options, device, true);
 }
 

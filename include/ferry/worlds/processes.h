@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct ProcessPlace {
   // In place of `address`, on all ranks or on none: how the processes learn where rank 0 listens. It is called once on
   // each rank, while the world is made, and never again: exchanges are set up over connections that are made then.
   AllGather all_gather{};
+  // A request, from any thread, ends the call that makes the world with Error(aborted). To the other processes this one
+  // has ended then. It does not end all_gather, nor what GPUs and NVSHMEM do for a start. Later it does nothing.
+  std::stop_token stop{};
 };
 
 // Fills in what `given` leaves out. Looked for, in this order:

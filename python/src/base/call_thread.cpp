@@ -15,6 +15,7 @@ namespace ferry::python {
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{50};  // for signals
+constexpr std::chrono::seconds kPatience{2};         // for a call that was interrupted
 
 template <class Call>
 std::exception_ptr error_of(const Call& call) {
@@ -78,7 +79,7 @@ struct Losses {
   bool lost_a_rank = false;
 } losses;
 
-void call_noting_losses(const World& world, const std::function<void()>& call) {
+void call_recording_losses(const World& world, const std::function<void()>& call) {
   try {
     call();
   } catch (const PeerMissing&) {
@@ -103,7 +104,9 @@ void PendingCall::ask(const std::function<void()>& work) {
   asked_ = &work;
   changed_.notify_all();
   changed_.wait(lock, [this] { return asked_ == nullptr || is_left_; });
-  if (is_left_) throw Left();
+  if (!is_left_) return;
+  asked_ = nullptr;
+  throw Left();
 }
 
 bool PendingCall::wait_a_moment() {
@@ -132,28 +135,47 @@ void PendingCall::leave() {
   changed_.notify_all();
 }
 
+std::exception_ptr PendingCall::look(bool answers) {
+  return error_of([&] {
+    if (answers) answer();
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  });
+}
+
 void PendingCall::wait(const std::function<void()>& interrupt) {
   std::exception_ptr raised;
-  while (!wait_a_moment()) {
-    const std::exception_ptr now = error_of([&] {
-      answer();
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    });
-    if (!now) continue;
-    if (!interrupt) {
-      leave();
-      std::rethrow_exception(now);
+  while (!wait_a_moment())
+    if (const std::exception_ptr now = look(!raised)) {
+      if (!raised) interrupt_by(interrupt);
+      raised = now;
     }
-    if (!raised) interrupt();
-    raised = now;
+  if (raised) std::rethrow_exception(raised);
+  if (error_) std::rethrow_exception(error_);
+}
+
+void PendingCall::wait_or_leave(const std::function<void()>& interrupt) {
+  std::exception_ptr raised;
+  while (!raised && !wait_a_moment()) raised = look(true);
+  if (raised && !interrupt) leave();
+  if (raised && interrupt) {
+    interrupt_by(interrupt);
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (!wait_a_moment() && !look(false) && std::chrono::steady_clock::now() < until) continue;
   }
   if (raised) std::rethrow_exception(raised);
   if (error_) std::rethrow_exception(error_);
 }
 
+// Nothing is answered any more.
+void PendingCall::interrupt_by(const std::function<void()>& interrupt) {
+  leave();
+  const nb::gil_scoped_release without_gil;
+  interrupt();
+}
+
 void call_enqueuing(World& world, const std::function<void()>& call) {
   const nb::gil_scoped_release without_gil;
-  call_noting_losses(world, call);
+  call_recording_losses(world, call);
 }
 
 void call_waiting(World& world, const std::function<void()>& call, const std::function<void()>& prepare) {
@@ -161,13 +183,10 @@ void call_waiting(World& world, const std::function<void()>& call, const std::fu
   PendingCall pending;
   const std::function<void()> prepared = [&] {
     prepare();
-    call_noting_losses(world, call);
+    call_recording_losses(world, call);
   };
   CallThread::of_this_process().start(pending, prepared);
-  pending.wait([&] {
-    const nb::gil_scoped_release without_gil;
-    world.abort("interrupted by a signal");
-  });
+  pending.wait([&] { world.abort("interrupted by a signal"); });
 }
 
 bool has_shmem_lost_a_rank() {
@@ -175,10 +194,10 @@ bool has_shmem_lost_a_rank() {
   return losses.lost_a_rank;
 }
 
-void call_detached(std::function<void(PendingCall&)> call) {
+void call_detached(std::function<void(PendingCall&)> call, const std::function<void()>& interrupt) {
   const auto pending = std::make_shared<PendingCall>();
   std::thread([pending, call = std::move(call)] { pending->finish(error_of([&] { call(*pending); })); }).detach();
-  pending->wait({});
+  pending->wait_or_leave(interrupt);
 }
 
 }  // namespace ferry::python

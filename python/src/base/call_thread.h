@@ -25,14 +25,19 @@ class PendingCall {
   struct Left : std::exception {};
 
   // With the GIL, which it gives up meanwhile: returns when the call has ended, and throws what it threw. Where a
-  // signal handler or what was asked for raises, that comes out: after `interrupt`, which makes the call end; where
-  // there is none, at once, and the call is left to itself.
+  // signal handler or what was asked for raises, `interrupt` makes the call end, without the GIL. Then that comes out.
   void wait(const std::function<void()>& interrupt);
+  // The same of a call that owns all that it uses: it is left to itself at the next signal, or if it does not end soon,
+  // or at once where there is no `interrupt`.
+  void wait_or_leave(const std::function<void()>& interrupt);
 
  private:
   bool wait_a_moment();
+  // What a signal handler raises now, or what was asked for.
+  std::exception_ptr look(bool answers);
   void answer();
   void leave();
+  void interrupt_by(const std::function<void()>& interrupt);
 
   std::mutex guard_;
   std::condition_variable changed_;
@@ -56,8 +61,8 @@ void stay_on(Device device);
 // Whether a call_waiting of an OpenSHMEM world missed a rank: the processes of its job cannot end it together any more.
 bool has_shmem_lost_a_rank();
 
-// As call_waiting, where there is no world yet. A signal handler that raises leaves `call` to itself, so `call` owns
-// all that it uses but what it hands to ask().
-void call_detached(std::function<void(PendingCall&)> call);
+// As call_waiting, where there is no world yet. A signal handler that raises ends `call` by `interrupt`, or leaves it
+// to itself, so `call` owns all that it uses but what it hands to ask().
+void call_detached(std::function<void(PendingCall&)> call, const std::function<void()>& interrupt = {});
 
 }  // namespace ferry::python

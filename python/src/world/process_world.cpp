@@ -5,6 +5,7 @@
 #include <nanobind/stl/unique_ptr.h>
 
 #include <cstring>
+#include <stop_token>
 
 #include "python/src/base/call_thread.h"
 #include "python/src/base/parts.h"
@@ -56,11 +57,15 @@ std::unique_ptr<PyWorld> open_process_world(const MakeProcessWorld& make, const 
   const std::chrono::milliseconds limit = deadline ? deadline_of("deadline", deadline) : kDefaultDeadline;
   const auto made = std::make_shared<std::unique_ptr<World>>();
   const nb::callable* function = gather ? &*gather : nullptr;
-  call_detached([make, at = place, limit, made, function, device](PendingCall& pending) mutable {
+  std::stop_source stop;
+  ProcessPlace stoppable = place;
+  stoppable.stop = stop.get_token();
+  const auto call = [make, at = stoppable, limit, made, function, device](PendingCall& pending) mutable {
     stay_on(device);
     if (function != nullptr) at.all_gather = all_gather_of(*function, pending);
     *made = make(at, limit);
-  });
+  };
+  call_detached(call, [&] { stop.request_stop(); });
   return std::make_unique<PyWorld>(std::move(*made), device);
 }
 

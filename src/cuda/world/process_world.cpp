@@ -81,6 +81,7 @@ class CudaProcessWorld final : public GpuWorld<net::BootstrapWorld> {
     require_one_host(rank(), all);
     count_ranks_on_device(options.share_gpus, options.deadline);
     together([&] { require_reach_of(rank(), all); }, {}, options.deadline);
+    bootstrap().set_up_is_done();
     log_reach(*this, fmt::format("world of {} processes with a GPU each: device {} ({})", size(), device(), mine.bus));
   }
 

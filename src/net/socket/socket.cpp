@@ -16,6 +16,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <utility>
 
 #include "ferry/error.h"
 
@@ -48,8 +49,8 @@ bool wait_for(const Descriptor& socket, short events, const Deadline& deadline) 
   pollfd watched{socket.get(), events, 0};
   int ready = 0;
   do {
-    ready = poll(&watched, 1, deadline.milliseconds_left());
-  } while (ready < 0 && errno == EINTR);
+    ready = poll(&watched, 1, deadline.milliseconds_of_poll());
+  } while ((ready < 0 && errno == EINTR) || (ready == 0 && !deadline.has_passed()));
   return ready > 0;
 }
 
@@ -81,9 +82,11 @@ void Descriptor::reset(int fd) {
   fd_ = fd;
 }
 
-Deadline::Deadline(std::chrono::milliseconds from_now) : given_(from_now), end_(Clock::now() + from_now) {}
+Deadline::Deadline(std::chrono::milliseconds from_now, std::stop_token stop)
+    : given_(from_now), stop_(std::move(stop)), end_(Clock::now() + from_now) {}
 
 int Deadline::milliseconds_left(int most) const {
+  if (is_stopped()) return 0;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, most));
 }

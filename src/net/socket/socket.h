@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stop_token>
 #include <string>
+#include <utility>
 
 namespace ferry::net {
 
@@ -33,18 +35,25 @@ class Descriptor {
   int fd_ = -1;
 };
 
-// The point in time at which a wait ends.
+// The point in time at which a wait ends. A request to `stop` ends it at once.
 class Deadline {
  public:
-  explicit Deadline(std::chrono::milliseconds from_now);
-  bool has_passed() const { return Clock::now() >= end_; }
-  // For poll(): 0 where it has passed, at most `most`.
+  explicit Deadline(std::chrono::milliseconds from_now, std::stop_token stop = {});
+  // At another time, and by the same request.
+  Deadline in(std::chrono::milliseconds from_now) const { return Deadline(from_now, stop_); }
+  bool is_stopped() const { return stop_.stop_requested(); }
+  bool has_passed() const { return is_stopped() || Clock::now() >= end_; }
+  // 0 where it has passed, at most `most`.
   int milliseconds_left(int most = 1 << 30) const;
+  // For poll(), which no request wakes: where one may come, the caller looks every so often whether it has passed.
+  int milliseconds_of_poll() const { return milliseconds_left(stop_.stop_possible() ? kLookEvery : 1 << 30); }
   std::chrono::milliseconds given() const { return given_; }
 
  private:
+  static constexpr int kLookEvery = 50;  // milliseconds
   using Clock = std::chrono::steady_clock;
   std::chrono::milliseconds given_;
+  std::stop_token stop_;
   Clock::time_point end_;
 };
 
