@@ -97,6 +97,7 @@ def name_as_callers_do(error: BaseException | None) -> None:
     if isinstance(error, (ferry.InvalidArgument, TypeError)) and error.args and isinstance(error.args[0], str):
         if named := _NAMED.match(error.args[0]):
             rest = error.args[0][named.end():].replace(" max_tokens = ", " num_max_tokens_per_rank = ")
+            rest = rest.replace(named[2] + "[", _NAMES[named[2]] + "[")  # another place in the same array
             error.args = (named[1] + _NAMES[named[2]] + rest, *error.args[1:])
 
 

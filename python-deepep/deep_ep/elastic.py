@@ -24,8 +24,7 @@ from ._slots import ALIGNMENTS
 from ._streams import Call, Streams, is_capturing, require_event
 from .utils.event import EventHandle, EventOverlap
 
-_LEAST_BLOCKS = 3
-_SMS, _QPS = 24, 17
+_LEAST_BLOCKS, _SMS, _QPS = 3, 24, 17
 
 
 class ElasticBuffer:
@@ -49,9 +48,11 @@ class ElasticBuffer:
                  num_cpu_timeout_secs: int = 300, num_gpu_timeout_secs: int = 100, explicitly_destroy: bool = False,
                  **more: Any) -> None:
         refuse_unknown("ElasticBuffer", {"num_cpu_bytes": num_cpu_bytes, **more})  # memory for what is not about experts
-        require_at_least(0, num_max_tokens_per_rank=num_max_tokens_per_rank or 0)
+        num_max_tokens_per_rank, hidden = num_max_tokens_per_rank or 0, hidden or 0
+        require_at_least(0, num_max_tokens_per_rank=num_max_tokens_per_rank, hidden=hidden)
+        require_at_least(1, num_gpu_timeout_secs=100 if num_gpu_timeout_secs is None else num_gpu_timeout_secs)
         self._ranks = Ranks(group, None)
-        self._ranks.deadline = deadline_or(float(num_gpu_timeout_secs))
+        self._ranks.deadline = deadline_or(float(num_gpu_timeout_secs or 100))
         self.group, self.rank_idx, self.num_ranks = group, self._ranks.rank, self._ranks.size
         self.num_max_tokens_per_rank = num_max_tokens_per_rank
         self.num_bytes = num_bytes if num_bytes is not None else low_latency_size_hint(num_max_tokens_per_rank, hidden, 1)

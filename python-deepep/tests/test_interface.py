@@ -285,6 +285,18 @@ def test_how_long_an_elastic_buffer_waits(monkeypatch: pytest.MonkeyPatch, given
     on_threads(1, body)
 
 
+def test_an_elastic_buffer_takes_none_and_judges_numbers() -> None:
+    def body(world: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.ElasticBuffer(world, num_max_tokens_per_rank=None, hidden=None, num_gpu_timeout_secs=None)
+        assert buffer.num_max_tokens_per_rank == 0
+        for name, value, least in (("num_max_tokens_per_rank", -1, 0), ("num_gpu_timeout_secs", 0, 1),
+                                   ("num_gpu_timeout_secs", -1, 1)):
+            with pytest.raises(ValueError, match=f"^{name} is {value}; it must be {least} or more$"):
+                deep_ep.ElasticBuffer(world, **{name: value})
+
+    on_threads(1, body)
+
+
 SECONDS = "a number of seconds above 0 and at most 86400"
 
 

@@ -13,7 +13,7 @@ import torch
 
 from .. import _exchange as plain
 from .. import _ferry
-from .._arguments import require, several, text
+from .._arguments import require, seconds, several, text
 from .._arrivals import Handle
 from .._errors import InvalidArgument
 from .._frameworks import current_stream
@@ -22,7 +22,7 @@ from .._world import World
 from ..formats import Format, format_named
 from . import _gradients
 from ._arrivals import Arrivals, TensorExchange
-from ._group import world_of_group
+from ._group import MOST_SECONDS, world_of_group
 from ._tensors import given, to_fill
 
 _TENSORS = frozenset(("tokens", "topk_ids", "topk_weights", "handle", "rows", "in_rank", "expert_counts",
@@ -139,7 +139,10 @@ class Exchange:
         if options.get("memory_of") is not None:
             raise InvalidArgument("memory_of with from_group, which makes a world of its own; make both exchanges on one "
                                   "world: ferry.torch.world_of_group")
-        world = world_of_group(group, device=device, deadline=options.get("set_up_deadline"))
+        limit = seconds("set_up_deadline", options.get("set_up_deadline"))
+        if limit is not None and not 0 < limit <= MOST_SECONDS:  # of the world it is the deadline
+            raise InvalidArgument(f"set_up_deadline is {limit:g} s; it must be above 0 and at most {MOST_SECONDS}")
+        world = world_of_group(group, device=device, deadline=limit)
         if world.device != "cpu":
             options.setdefault("reserve_sms", _FOR_NCCL)
         try:
@@ -202,7 +205,7 @@ class Exchange:
         if not self._are_plain(more, sums):
             more, sums = self._checked(more), self._sums(sums)
         found: torch.Tensor = self._base._combine(more, sums, dtype, unreduced, call)
-        return found if out is None else out
+        return found if out is None or epilogue is not None else out
 
     def combine_async(self, rows: torch.Tensor, *, deadline: float | None = None, max_blocks: int = 0, **more: Any
                       ) -> None:
@@ -221,7 +224,7 @@ class Exchange:
         found: torch.Tensor = self._base._combine_wait(sums, dtype, unreduced, (deadline, self._stream(), max_blocks))
         self._let_go(self._combining.values())
         self._combining = {}
-        return found if out is None else out
+        return found if out is None or epilogue is not None else out
 
     # ---- the rest
 

@@ -10,10 +10,11 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from .._arguments import require, seconds
-from .._errors import InvalidArgument, PeerMissing
+from .._errors import InvalidArgument, PeerMissing, Unsupported
 from .._world import World
 
 DEADLINE = 30.0  # seconds, as of all worlds of processes
+MOST_SECONDS = 24 * 3600
 LOOK_EVERY = 0.01  # seconds
 _NO_RANK = dist.GroupMember.NON_GROUP_MEMBER if dist.is_available() else None
 
@@ -32,7 +33,7 @@ def world_of_group(group: Any = None, *, device: Any = None, share_gpus: bool = 
     deadline    seconds for all ranks to come; None: 30
 
     Raises as ferry.World.from_all_gather. Where processes give different groups, each gets PeerMissing at its deadline,
-    with the rank that did not come. They may call again, with the same group.
+    with the rank that did not come. They may call again, with the same group, at any time.
     """
     if not dist.is_available() or not dist.is_initialized():
         raise InvalidArgument("there is no process group; call torch.distributed.init_process_group first")
@@ -48,7 +49,7 @@ def device_of(group: Any, device: Any) -> torch.device:
     """With an index where it is a GPU."""
     where = carrier_of(group) if device is None else device_named(device)
     if where.type == "cuda" and where.index is None:
-        where = torch.device("cuda", torch.cuda.current_device())
+        where = current_gpu()
     return where
 
 
@@ -62,46 +63,107 @@ def device_named(device: Any) -> torch.device:
 def carrier_of(group: Any) -> torch.device:
     """Where tensors must lie for the group to carry them."""
     kinds = [part.partition(":")[0] for part in dist.get_backend_config(group).split(",")]
-    return torch.device("cpu") if "cpu" in kinds else torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu") if "cpu" in kinds else current_gpu()
+
+
+def current_gpu() -> torch.device:
+    if not torch.cuda.is_available():
+        raise Unsupported("torch finds no GPU, or no driver for it; give device=\"cpu\", and a group with a backend for "
+                          "CPUs, such as gloo")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+class Attempts:
+    """The attempts of one call, of which all ranks agree on one, or on none: one word of the store says on which.
+
+    A rank that gives up ends the attempt for all, unless it was agreed on before. So nobody goes on with what was left
+    by a rank that is gone.
+    """
+
+    def __init__(self, store: Any, key: str) -> None:
+        self._store, self._key = store, key
+        self._word = ""  # that of attempt 0, as long as nobody has written one
+
+    @property
+    def newest(self) -> int:
+        return int(self._word[1:] or 0)
+
+    @property
+    def is_agreed(self) -> bool:
+        return self._word.startswith("=")
+
+    def look(self) -> None:
+        if self._store.check([self._key]):
+            self._word = bytes(self._store.get(self._key)).decode()
+
+    def agree(self) -> None:
+        self._replace(f"={self.newest}")
+
+    def end(self) -> None:
+        """Ends the newest attempt, unless all have agreed on it."""
+        self.look()
+        if not self.is_agreed:
+            self._replace(f"+{self.newest + 1}")
+
+    def _replace(self, word: str) -> None:
+        self._word = bytes(self._store.compare_set(self._key, self._word, word)).decode()
 
 
 def all_gather_of(group: Any, deadline: float | None) -> Callable[[bytes], list[bytes]]:
     """all_gather(mine): the bytes of all ranks of the group, in rank order."""
     store, size, rank = store_of(group), dist.get_world_size(group), dist.get_rank(group)
     limit = seconds("deadline", deadline) or DEADLINE
-
+    calls = f"ferry/calls/{rank}"  # every rank counts those that were agreed on: the same number is the same call
     found: dict[int, bytes] = {}
 
-    def gather(mine: bytes) -> None:
-        # Every rank counts its calls, those before a deadline passed aside: the same number is the same call.
-        number = store.add(f"ferry/calls/{rank}", 1)
+    def look_for(keys: list[str], attempt: bytes) -> None:
+        for other, key in enumerate(keys):
+            if other in found or not store.check([key]):
+                continue
+            given = bytes(store.get(key))  # the key stays: get() would wait for one that is gone
+            if given.startswith(attempt):
+                found[other] = given[len(attempt):]
+
+    def gather(mine: bytes, number: int, attempts: Attempts) -> None:
         keys = [f"ferry/{number}/{other}" for other in range(size)]
-        store.set(keys[rank], mine)
-        end = time.monotonic() + limit
-        while True:
-            for other in range(size):
-                # A rank that gave up leaves nothing in its key. The key stays: get() would wait for one that is gone.
-                if other not in found and store.check([keys[other]]) and (given := bytes(store.get(keys[other]))):
-                    found[other] = given
-            late = [other for other in range(size) if other not in found]
-            if not late:
-                break
-            if time.monotonic() > end:
-                store.set(keys[rank], b"")
-                store.add(f"ferry/calls/{rank}", -1)
-                raise missing_from(group, late, f"the deadline is {limit:g} s. All of them must call this, each with the "
-                                                "same group")
-            time.sleep(LOOK_EVERY)
-        store.delete_key(f"ferry/{number - 1}/{rank}")  # all have read it: each has come to this call
+        end, current = time.monotonic() + limit, -1
+        while len(found) < size or not attempts.is_agreed:
+            attempts.look()
+            if attempts.newest != current:  # the first one, or a rank has given up
+                current = attempts.newest
+                store.set(keys[rank], b"%d:" % current + mine)
+                found.clear()
+            look_for(keys, b"%d:" % current)
+            if len(found) == size:
+                attempts.agree()
+            elif time.monotonic() > end:
+                attempts.end()
+                if not attempts.is_agreed:
+                    late = [other for other in range(size) if other not in found]
+                    raise missing_from(group, late, f"the deadline is {limit:g} s. All of them must call this, each with "
+                                                    "the same group")
+            else:
+                time.sleep(LOOK_EVERY)
+        for name in (rank, "attempt") if rank == 0 else (rank,):
+            store.delete_key(f"ferry/{number - 1}/{name}")  # all have read it: each has come to this call
 
     def all_gather(mine: bytes) -> list[bytes]:
         found.clear()
-        found[rank] = mine
         try:
-            gather(mine)
+            number = store.add(calls, 1)
+            attempts = Attempts(store, f"ferry/{number}/attempt")
+            try:
+                gather(mine, number, attempts)
+            except PeerMissing:
+                store.add(calls, -1)
+                raise
+            except KeyboardInterrupt:
+                attempts.end()
+                if not attempts.is_agreed:
+                    store.add(calls, -1)
+                raise
         except dist.DistError as error:  # the process that holds the store has ended
-            if len(found) < size:
-                late = [other for other in range(size) if other not in found]
+            if late := [other for other in range(size) if other not in found and other != rank]:
                 raise missing_from(group, late, "the group's store is gone, with the process that held it "
                                                 f"({str(error).splitlines()[0]})") from error
         return [found[other] for other in range(size)]

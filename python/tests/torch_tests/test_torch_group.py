@@ -3,8 +3,10 @@
 import os
 import pathlib
 import pickle
+import signal
 import subprocess
 import sys
+import threading
 import time
 import types
 
@@ -165,6 +167,50 @@ def test_different_groups_are_missed_at_the_deadline(tmp_path):
             assert attributes == [rank, 0 if (rank, number) == (1, 0) else other, "set_up"]
             assert seconds < 10 * DEADLINE
     assert all(seconds < 10 * DEADLINE for _, seconds in found)
+
+
+def that_try_again(rank, size, file):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
+    found = []
+    for wait in (0.01, 0.1):  # rank 2 comes between the deadlines of the others, and all of them call again at once
+        dist.barrier()
+        time.sleep((0.0, wait, 0.5 + wait / 2)[rank])
+        for tries in range(20):
+            try:
+                with ferry.torch.world_of_group(deadline=0.5) as world:
+                    world.barrier(deadline=20)
+                    found.append((tries, world.size))
+                    break
+            except ferry.PeerMissing as missing:
+                assert "of its process group did not come" in str(missing)  # it goes to no address of an earlier try
+    dist.barrier()
+    return found
+
+
+def test_ranks_that_missed_a_deadline_try_again_at_any_time(tmp_path):
+    for found in rank_processes.run(3, that_try_again, os.fspath(tmp_path / "meeting")):
+        assert [size for _, size in found] == [3, 3]
+
+
+def whose_rank_0_is_interrupted(rank, size, file):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
+    dist.barrier()
+    if rank == 0:  # it waits for bytes of the other rank, which do not come
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            ferry.torch.world_of_group(deadline=20.0)
+    dist.barrier()
+    with ferry.torch.world_of_group(deadline=20.0) as world:
+        world.barrier()
+        return world.size
+
+
+def test_an_interrupted_rank_may_try_again(tmp_path):
+    assert rank_processes.run(2, whose_rank_0_is_interrupted, os.fspath(tmp_path / "meeting")) == [2, 2]
 
 
 def whose_store_ends(rank, size, file):
