@@ -8,6 +8,7 @@ usage: check_docs.py ROOT [--ferry BINARY | --without-commands]
              and so are its steps and presets
   names      in the pages for those who come from another system a name outside the first column of a table is in a public
              header, or in the files of src/ or include/ferry/detail/ that its line names
+  comments   a file that a comment in the code names is there: by its name, or by the end of its path
   lengths    a page of docs/ has at most 1500 words and a paragraph 120, the lab and pages to look things up in aside
 """
 
@@ -30,6 +31,8 @@ LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)|<(?:img|a)\s[^>]*?
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 FORMAT_LIST = "include/ferry/detail/formats/format_list.h"  # the names of formats are public
 FILE = re.compile(r"(?:include|src|tool|tests|docs|examples|tools|benchmarks|cmake|python-deepep|python)/[\w./-]*[\w/-]")
+NAMED_FILE = re.compile(r"(?<![\w/.<\"-])(?:[\w-]+/)*[\w-]+\.(?:h|cuh|cpp|cu|py|md|sh)\b(?!\.)")
+FOREIGN_FILES = ("dlpack.h",)
 FERRY = re.compile(r"(?:^|[\s;&|(])(?:\S*/)?ferry +([a-z]+(?: +[a-z]+\b(?=\s|$))?)([^;&|#]*)")
 DEV = re.compile(r"\./dev +([a-z][a-z-]*)([^;&|#]*)")
 DEV_COMMANDS = re.compile(r"^  ([a-z][a-z-]*) ", re.MULTILINE)
@@ -88,6 +91,16 @@ def check_links(page, pages, root):
 def check_files(page, root):
     return [f"{page.path}:{number}: no file {span}" for number, span in page.spans()
             if FILE.fullmatch(span) and not (root / span).exists()]
+
+
+def check_comments(root):
+    """What CMake makes of a .in file counts as a file."""
+    texts = sources.files_under(root, FOLDERS)
+    there = {"/".join(path.relative_to(root).parts[start:]).removesuffix(".in")
+             for folder in (*FOLDERS, "cmake") for path in (root / folder).rglob("*") if path.is_file()
+             for start in range(len(path.relative_to(root).parts))}
+    return [f"{path}:{number}: no file {name}" for path, text in texts for number, comment in sources.comments_of(text)
+            for name in NAMED_FILE.findall(comment) if name not in there and name not in FOREIGN_FILES]
 
 
 def commands_of(page):
@@ -224,6 +237,7 @@ def check(root, binary):
         findings += check_links(page, pages, root) + check_files(page, root) + check_lengths(page)
         if binary:
             findings += check_commands(page, help_of, dev_words)
+    findings += check_comments(root)
     for name in NAMES_PAGES:
         findings += check_names(pages[name], root) if name in pages else []
     return pages, findings

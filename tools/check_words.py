@@ -60,7 +60,8 @@ REFUSED = [(re.compile(word), say) for word, say in (
     (r"\bHeapTickets\b", "ticket"),
     (r"\bNearFabric\b|\bnear_fabric\b|\bkReachesFar\b|\breaches_far\b|\bis_near\b|\ball_near\b|\bnear_peer\b"
      r"|\bany_far\b|\bpeer_launchers\b|\bfind_peer_dispatch\b|\breaches_remote_ranks\b", "direct, remote, fabric"),
-    (r"\bpast_cache\b", "non-temporal"),
+    (r"\bpast_cache\b|PastCache\b|\w+_past_the_cache\b", "non-temporal"),
+    (r"\b[Ww]ide_?[Ww]eights?\b", "f32"),
     (r"\bfetch_add_ordered\b", "acquire-release"),
     (r"\b[Rr]ehears\w*", "warm-up"),
     (r"\b(Shmem)?Meeting\b|\bmeeting_\b|\bnet/meeting", "bootstrap"),
@@ -81,6 +82,14 @@ REFUSED = [(re.compile(word), say) for word, say in (
 REFUSED_NAMES = [(re.compile(word), say) for word, say in (
     (r"\b(early|early_\w*|\w+_early|\w*Early\w*)\b", "prefetch, trigger at start, trigger late"),
 )]
+# Parts of identifiers, whatever stands before and behind them: kRankers, RankerShare, num_rankers.
+REFUSED_PARTS = {part: say for parts, say in (
+    ("ranker rankers", "route, routing block"), ("rehearse rehearses rehearsal", "warm-up"), ("lookahead", "prefetch"),
+    ("nap naps", "back off"), ("sharer sharers", "sync unit"), ("twin twins", "duplicate"), ("ring rings", "pipeline"),
+    ("leftover leftovers", "deferred free"), ("seat seats", "claim, rank"), ("noting", "record"),
+) for part in parts.split()}
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 REFUSED_IN = ("include", "src", "tool", "python", "tests", "benchmarks", "examples")
 GLOSSARY = "docs/glossary.md"  # it has the words of peers, too
 INCLUDES = re.compile(r'^\s*#\s*include\s*[<"](atomic|cuda/atomic)[>"]', re.MULTILINE)
@@ -117,6 +126,8 @@ def refused_words(path, text, code):
         return []
     lines = [(line_of(code, match.start()), match.group(), say)
              for word, say in REFUSED + REFUSED_NAMES for match in word.finditer(code)]
+    lines += [(line_of(code, name.start()), name.group(), REFUSED_PARTS[part.lower()])
+              for name in IDENTIFIER.finditer(code) for part in PART.findall(name.group()) if part.lower() in REFUSED_PARTS]
     lines += [(number + line_of(comment, match.start()) - 1, match.group(), say)
               for number, comment in sources.comments_of(text) for word, say in REFUSED
               for match in word.finditer(comment)]

@@ -46,6 +46,18 @@ class Tree(unittest.TestCase):
         return check_docs.check_commands(check_docs.Page("README.md", text), HELP.get, check_docs.words_of_dev(DEV_HELP))
 
 
+class Comments(Tree):
+    def test_files_that_comments_name_are_there(self):
+        self.write("include/ferry/rows/rows.h", "")
+        self.write("src/cuda/launch.cu.in", "")
+        for text in ("rows.h", "ferry/rows/rows.h", "(rows/rows.h)", "launch.cu.in", "launch.cu", "a.b.rows", "dlpack.h"):
+            self.assertEqual(self.findings("src/cuda/a.cpp", f"// See {text}.\n"), [], text)
+        for text in ("row.h", "ferry/rows.h", "(other/rows.h)"):
+            found = self.findings("src/cuda/a.cpp", f"int a;  // see {text}\n")
+            self.assertEqual(len(found), 1, text)
+            self.assertTrue(found[0].startswith("src/cuda/a.cpp:1: no file "), found)
+
+
 class Links(Tree):
     def test_good_links_pass(self):
         self.assertEqual(self.findings("README.md", "[a](docs/a.md) [b](docs/a.md#one-title-x-and-y) [c](https://x.org/y)"
