@@ -85,7 +85,8 @@ _NAMES = {"tokens": "x", "rows": "x", "topk_ids": "topk_idx", "in_rank": "is_tok
 _NAMED = re.compile(rf"((?:rank \d+: )?)({'|'.join(_NAMES)})\b")
 
 #: What Ferry's errors of a lost rank advise, and what callers of this module can do.
-_ADVICE = re.compile(r"(\. Make|, or make) a new exchange whose mask names (the missing|that) rank")
+_ADVICE = re.compile(r"(\. Make|, or make) a new exchange whose mask names (the missing|that) rank"
+                     r"|, or give a mask that names it")
 _ADVICE_HERE = (". With enable_shrink the next low-latency call goes on without it; otherwise make a buffer of a group "
                 "without it (new_group with use_local_synchronization=True)")
 

@@ -34,7 +34,8 @@ def require_unchanged(once, count):
     before, tasks, memory = open_files_and_mappings(), threads(0, 0.1), resident()
     for _ in range(count):
         once()
-    assert open_files_and_mappings() == before
+    after = open_files_and_mappings()
+    assert after == before, f"{after} files, mappings and threads, {before} before {count} times"
     assert threads(tasks) <= tasks
     growth = resident() - memory
     assert growth < GROWTH, f"{growth} KiB of {count} times"

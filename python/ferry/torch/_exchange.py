@@ -54,6 +54,13 @@ class _OnGpu:
             torch.cuda.set_device(self._before)
 
 
+def _format_of_gradients(name: str) -> Format:
+    try:
+        return format_named(name)
+    except InvalidArgument as error:
+        raise InvalidArgument(str(error).replace("format:", "backward:", 1)) from None
+
+
 class Exchange:
     """ferry.Exchange for tensors of torch: the same shape, options, calls and errors.
 
@@ -100,7 +107,7 @@ class Exchange:
         if isinstance(options.get("memory_of"), Exchange):
             options["memory_of"] = options["memory_of"]._base
         _gradients.require_same(world, name, options)
-        if name is not None and not format_named(name).encodes:
+        if name is not None and not _format_of_gradients(name).encodes:
             raise InvalidArgument(f"backward is {name}, whose bytes nothing encodes; gradients are values: give bf16, or "
                                   "another format of ferry.formats.names()")
         wanted = dict(options, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)

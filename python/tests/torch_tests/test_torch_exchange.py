@@ -183,7 +183,8 @@ def test_halves_take_the_options_of_whole_calls():
             rows = scaled(exchange.dispatch_wait(max_blocks=4), rank)
             kept = []
             exchange.combine_async(rows, max_blocks=4)
-            assert exchange.combine_wait(epilogue=lambda *given: kept.append(given), max_blocks=4) is None
+            assert exchange.combine_wait(epilogue=lambda *given: kept.append(given), max_blocks=4,
+                                         out=torch.zeros(len(LAYER.tokens[rank]), 256)) is None
             sums = torch.zeros(len(LAYER.tokens[rank]), 256)
             for token, column, values in kept:
                 sums[token, column:column + len(values)] = torch.from_numpy(values)

@@ -283,5 +283,7 @@ def test_ranks_that_differ_in_backward_are_refused(format):
             make(world, experts=7, top_k=2, max_tokens=6, hidden=64, set_up_deadline=5.0)
         with pytest.raises(TypeError, match="backward is 3; it must be the name of a format"):
             open_exchange(world, backward=3)
+        with pytest.raises(ferry.InvalidArgument, match="^backward: 'bf61' is not a format; known are bf16,"):
+            open_exchange(world, backward="bf61")
 
     ferry.run_ranks(3, body)

@@ -95,6 +95,8 @@ def in_a_group(rank, size, file):
     found["other shapes"] = refused(lambda: ferry.torch.Exchange.from_group(**{**SHAPE, "hidden": 64 * (1 + rank % 2)}))
     found["a GPU"] = refused(lambda: ferry.torch.Exchange.from_group(device="cuda:0", **SHAPE))
     found["no group's"] = [refused(lambda: ferry.torch.Exchange.from_group(group, **SHAPE)) for group in (5, "all", [0, 1])]
+    found["any GPU"] = refused(lambda: ferry.torch.Exchange.from_group(device="cuda", **SHAPE))
+    found["no time"] = refused(lambda: ferry.torch.Exchange.from_group(**SHAPE, set_up_deadline=-1))
     found["no device"] = refused(lambda: ferry.torch.Exchange.from_group(device="gpu", **SHAPE))
     dist.destroy_process_group()
     return found
@@ -113,7 +115,8 @@ def test_ranks_are_those_of_a_group(tmp_path):
         for name, refusal in one["DTensors"].items():
             assert refusal == ("TypeError", f"{name} is a DTensor; it must be the plain tensor of this rank: give to_local()")
         assert one["other shapes"][0] == "InvalidArgument" and "hidden" in one["other shapes"][1]
-        assert one["a GPU"][0] == "Unsupported"
+        assert one["a GPU"][0] == "Unsupported" and (torch.cuda.is_available() or one["any GPU"][0] == "Unsupported")
+        assert one["no time"] == ("InvalidArgument", "set_up_deadline is -1 s; it must be above 0 and at most 86400")
         for kind, text in one["no group's"]:
             assert kind == "TypeError" and "group is " in text and "it must be a process group" in text
         assert one["no device"][0] == "InvalidArgument" and "device is 'gpu'; it must be cpu" in one["no device"][1]
