@@ -1,5 +1,6 @@
 """What a process has: tests compare it before and after a loop that should leave nothing."""
 
+import operator
 import os
 import pathlib
 import threading
@@ -34,8 +35,8 @@ def require_unchanged(once, count):
     before, tasks, memory = open_files_and_mappings(), threads(0, 0.1), resident()
     for _ in range(count):
         once()
-    after = open_files_and_mappings()
-    assert after == before, f"{after} files, mappings and threads, {before} before {count} times"
+    after = open_files_and_mappings()  # fewer where something else had a file open before, as a store of torch may
+    assert all(map(operator.le, after, before)), f"{after} files, mappings and threads, {before} before {count} times"
     assert threads(tasks) <= tasks
     growth = resident() - memory
     assert growth < GROWTH, f"{growth} KiB of {count} times"
