@@ -63,6 +63,11 @@ Bootstrap::Bootstrap(const Job& job, std::chrono::milliseconds deadline)
   debug_log(DebugLevel::info, rank_, [&] { return fmt::format("{} processes met over TCP", job.size); });
 }
 
+void Bootstrap::set_up_is_done() {
+  aborts_on_stop_.reset();
+  throw_own_abort({});
+}
+
 void Bootstrap::queue(Link& link, Kind kind, std::span<const std::byte> bytes) {
   const Header header{kFrameMagic, kind, call_, bytes.size()};
   const auto head = std::as_bytes(std::span(&header, 1));

@@ -29,7 +29,8 @@ class Bootstrap {
  public:
   // Collective; see join(). Until set_up_is_done() a request to stop the job aborts it: this rank is gone then.
   Bootstrap(const Job& job, std::chrono::milliseconds deadline);
-  void set_up_is_done() { aborts_on_stop_.reset(); }
+  // Throws Error(aborted) where the request has come.
+  void set_up_is_done();
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(links_.size()); }

@@ -35,6 +35,7 @@ NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net:
   const DeviceScope scope(device);
   together([&] { require_nodes(); }, {}, options.deadline);
   count_ranks_on_device(options.share_gpus, options.deadline);
+  this->bootstrap().set_up_is_done();
   log_reach(*this, fmt::format("world of {} processes over NVSHMEM, device {}", size(), device));
 }
 
@@ -116,7 +117,6 @@ std::unique_ptr<ProcessWorld> make_nvshmem_world(const NvshmemOptions& options) 
   cuda::ranks_of_device(bootstrap->rank(), bootstrap->size(), device, options.share_gpus,
                         [&](auto mine, auto all) { bootstrap->all_gather(mine, all, {}, options.deadline); });
   auto job = cuda::NvshmemJob::start(*bootstrap, device, options.heap_bytes, options.deadline);
-  bootstrap->set_up_is_done();
   return std::make_unique<cuda::NvshmemWorld>(std::move(job), std::move(bootstrap), options, device, true);
 }
 

@@ -98,7 +98,7 @@ TEST(BootstrapStop, IsNotMadeWhereItIsStoppedBefore) {
   }
 }
 
-// All are connected, and rank 2 waits for nobody: what follows the connections is stopped, too.
+// All are connected: what follows the connections is stopped, too.
 TEST(BootstrapStop, ThatIsStoppedBehindItsConnectionsIsAborted) {
   const HostPort address = free_address();
   std::stop_source stop;
@@ -108,6 +108,7 @@ TEST(BootstrapStop, ThatIsStoppedBehindItsConnectionsIsAborted) {
     if (rank == 1) {
       stop.request_stop();
       EXPECT_THROW(gather(bootstrap, 1), Error);
+      EXPECT_THROW(bootstrap.set_up_is_done(), Error);  // no world comes of it
       return;
     }
     try {
@@ -118,6 +119,19 @@ TEST(BootstrapStop, ThatIsStoppedBehindItsConnectionsIsAborted) {
   });
   EXPECT_THAT(errors, testing::Each(""));
   EXPECT_THAT(heard, HasSubstr("stopped while its world was made"));
+}
+
+TEST(BootstrapStop, DoesNothingWhereTheSetUpIsDone) {
+  const HostPort address = free_address();
+  std::stop_source stop;
+  const auto errors = errors_on_ranks(2, [&](int rank) {
+    Bootstrap bootstrap(stoppable(address, rank, 2, stop), kLong);
+    bootstrap.set_up_is_done();
+    gather(bootstrap, rank);
+    stop.request_stop();
+    EXPECT_THAT(gather(bootstrap, rank), testing::ElementsAre(0, 1));
+  });
+  EXPECT_THAT(errors, testing::Each(""));
 }
 
 }  // namespace

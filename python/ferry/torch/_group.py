@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any, Callable, Iterable
 
@@ -73,16 +74,22 @@ def current_gpu() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
+def attempt_of(number: int) -> str:
+    return f"ferry/{number}/attempt"
+
+
 class Attempts:
     """The attempts of one call, of which all ranks agree on one, or on none: one word of the store says on which.
 
     A rank that gives up ends the attempt for all, unless it was agreed on before. So nobody goes on with what was left
-    by a rank that is gone.
+    by a rank that is gone. The word stays until all ranks have agreed on one of the next call.
     """
 
-    def __init__(self, store: Any, key: str) -> None:
-        self._store, self._key = store, key
+    def __init__(self, store: Any, number: int) -> None:
+        self._store, self._key = store, attempt_of(number)
         self._word = ""  # that of attempt 0, as long as nobody has written one
+        self.mine = -1  # the one that this rank has come to
+        self.look()
 
     @property
     def newest(self) -> int:
@@ -100,9 +107,9 @@ class Attempts:
         self._replace(f"={self.newest}")
 
     def end(self) -> None:
-        """Ends the newest attempt, unless all have agreed on it."""
+        """Ends the attempt that this rank has come to, unless all have agreed on it, or it has ended."""
         self.look()
-        if not self.is_agreed:
+        if self.newest == self.mine and not self.is_agreed:
             self._replace(f"+{self.newest + 1}")
 
     def _replace(self, word: str) -> None:
@@ -113,10 +120,23 @@ def all_gather_of(group: Any, deadline: float | None) -> Callable[[bytes], list[
     """all_gather(mine): the bytes of all ranks of the group, in rank order."""
     store, size, rank = store_of(group), dist.get_world_size(group), dist.get_rank(group)
     limit = seconds("deadline", deadline) or DEADLINE
-    calls = f"ferry/calls/{rank}"  # every rank counts those that were agreed on: the same number is the same call
-    found: dict[int, bytes] = {}
+    calls = f"ferry/calls/{rank}"  # how many this rank has seen all ranks agree on
 
-    def look_for(keys: list[str], attempt: bytes) -> None:
+    def next_call() -> tuple[int, Attempts]:
+        number = 1 + (int(store.get(calls)) if store.check([calls]) else 0)
+        while (attempts := Attempts(store, number)).is_agreed:  # this rank was interrupted before it counted the call
+            conclude(number)
+            number += 1
+        return number, attempts
+
+    def conclude(number: int) -> None:
+        """All have agreed on this call, so each has read what the one before it had."""
+        store.delete_key(f"ferry/{number - 1}/{rank}")
+        if rank == 0:
+            store.delete_key(attempt_of(number - 1))
+        store.set(calls, str(number))
+
+    def look_for(keys: list[str], attempt: bytes, found: dict[int, bytes]) -> None:
         for other, key in enumerate(keys):
             if other in found or not store.check([key]):
                 continue
@@ -124,16 +144,15 @@ def all_gather_of(group: Any, deadline: float | None) -> Callable[[bytes], list[
             if given.startswith(attempt):
                 found[other] = given[len(attempt):]
 
-    def gather(mine: bytes, number: int, attempts: Attempts) -> None:
-        keys = [f"ferry/{number}/{other}" for other in range(size)]
-        end, current = time.monotonic() + limit, -1
+    def gather(mine: bytes, keys: list[str], attempts: Attempts, found: dict[int, bytes]) -> None:
+        end = time.monotonic() + limit
         while len(found) < size or not attempts.is_agreed:
             attempts.look()
-            if attempts.newest != current:  # the first one, or a rank has given up
-                current = attempts.newest
-                store.set(keys[rank], b"%d:" % current + mine)
+            if attempts.newest != attempts.mine:  # the first one, or a rank has given up
+                attempts.mine = attempts.newest
                 found.clear()
-            look_for(keys, b"%d:" % current)
+                store.set(keys[rank], b"%d:" % attempts.mine + mine)
+            look_for(keys, b"%d:" % attempts.mine, found)
             if len(found) == size:
                 attempts.agree()
             elif time.monotonic() > end:
@@ -144,28 +163,24 @@ def all_gather_of(group: Any, deadline: float | None) -> Callable[[bytes], list[
                                                     "the same group")
             else:
                 time.sleep(LOOK_EVERY)
-        for name in (rank, "attempt") if rank == 0 else (rank,):
-            store.delete_key(f"ferry/{number - 1}/{name}")  # all have read it: each has come to this call
 
     def all_gather(mine: bytes) -> list[bytes]:
-        found.clear()
+        if size == 1:
+            return [mine]
+        found: dict[int, bytes] = {}
         try:
-            number = store.add(calls, 1)
-            attempts = Attempts(store, f"ferry/{number}/attempt")
+            number, attempts = next_call()
             try:
-                gather(mine, number, attempts)
-            except PeerMissing:
-                store.add(calls, -1)
+                gather(mine, [f"ferry/{number}/{other}" for other in range(size)], attempts, found)
+            except BaseException:  # of a signal handler, too
+                with contextlib.suppress(dist.DistError):
+                    attempts.end()
                 raise
-            except KeyboardInterrupt:
-                attempts.end()
-                if not attempts.is_agreed:
-                    store.add(calls, -1)
-                raise
+            conclude(number)
         except dist.DistError as error:  # the process that holds the store has ended
-            if late := [other for other in range(size) if other not in found and other != rank]:
-                raise missing_from(group, late, "the group's store is gone, with the process that held it "
-                                                f"({str(error).splitlines()[0]})") from error
+            late = [other for other in range(size) if other != rank and other not in found]
+            raise missing_from(group, late or [0 if rank else 1], "the group's store is gone, with the process that held "
+                                                                  f"it ({str(error).splitlines()[0]})") from error
         return [found[other] for other in range(size)]
 
     return all_gather

@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor, Shard
 import ferry
 import ferry.torch
 from ferry.adapters._shared import exchange_of
+from ferry.torch._group import all_gather_of, store_of
 from oracle import make_layer
 
 EXAMPLE = pathlib.Path(__file__).parents[3] / "examples" / "train_moe.py"
@@ -181,39 +182,64 @@ def that_try_again(rank, size, file):
         time.sleep((0.0, wait, 0.5 + wait / 2)[rank])
         for tries in range(20):
             try:
-                with ferry.torch.world_of_group(deadline=0.5) as world:
-                    world.barrier(deadline=20)
-                    found.append((tries, world.size))
-                    break
-            except ferry.PeerMissing as missing:
-                assert "of its process group did not come" in str(missing)  # it goes to no address of an earlier try
+                gathered = all_gather_of(None, 0.5)(bytes([rank, tries]))
+                assert [each[0] for each in gathered] == [0, 1, 2]
+                found.append(gathered)
+                break
+            except ferry.PeerMissing:
+                pass
     dist.barrier()
     return found
 
 
 def test_ranks_that_missed_a_deadline_try_again_at_any_time(tmp_path):
-    for found in rank_processes.run(3, that_try_again, os.fspath(tmp_path / "meeting")):
-        assert [size for _, size in found] == [3, 3]
+    """All have the bytes of the same tries: none is of one that a rank has given up."""
+    found = rank_processes.run(3, that_try_again, os.fspath(tmp_path / "meeting"))
+    assert len(found[0]) == 2 and found[0] == found[1] == found[2]
+
+
+class Alarm(Exception):
+    """What a signal handler raises."""
+
+
+def ring(*_):
+    raise Alarm
 
 
 def whose_rank_0_is_interrupted(rank, size, file):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    signal.signal(signal.SIGALRM, ring)
+    store, interrupted = store_of(None), 0
+    for number, raised in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGALRM, Alarm)):
+        dist.barrier()
+        if rank == 0:  # it waits for bytes of the other rank, which do not come
+            threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
+            with pytest.raises(raised):
+                ferry.torch.world_of_group(deadline=20.0)
+        dist.barrier()
+        with ferry.torch.world_of_group(deadline=20.0) as world:
+            world.barrier()
+    for turn in range(60):  # at any moment of a call, those of the store among them
+        dist.barrier()
+        if rank == 0:
+            signal.setitimer(signal.ITIMER_REAL, 0.0003 * (turn + 1))
+        try:
+            assert all_gather_of(None, 0.2)(bytes([rank])) == [b"\0", b"\1"]
+        except (Alarm, ferry.PeerMissing):
+            interrupted += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
     dist.barrier()
-    if rank == 0:  # it waits for bytes of the other rank, which do not come
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            ferry.torch.world_of_group(deadline=20.0)
-    dist.barrier()
-    with ferry.torch.world_of_group(deadline=20.0) as world:
-        world.barrier()
-        return world.size
+    assert all_gather_of(None, 20.0)(bytes([rank])) == [b"\0", b"\1"]
+    kept = [key for key in (f"ferry/{number}/{name}" for number in range(80) for name in (0, 1, "attempt"))
+            if store.check([key])]
+    return interrupted, len(kept)
 
 
 def test_an_interrupted_rank_may_try_again(tmp_path):
-    assert rank_processes.run(2, whose_rank_0_is_interrupted, os.fspath(tmp_path / "meeting")) == [2, 2]
+    (interrupted, kept), _ = rank_processes.run(2, whose_rank_0_is_interrupted, os.fspath(tmp_path / "meeting"))
+    assert interrupted > 0 and kept <= 6
 
 
 def whose_store_ends(rank, size, file):

@@ -86,7 +86,6 @@ Deadline::Deadline(std::chrono::milliseconds from_now, std::stop_token stop)
     : given_(from_now), stop_(std::move(stop)), end_(Clock::now() + from_now) {}
 
 int Deadline::milliseconds_left(int most) const {
-  if (is_stopped()) return 0;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, most));
 }

@@ -43,10 +43,13 @@ class Deadline {
   Deadline in(std::chrono::milliseconds from_now) const { return Deadline(from_now, stop_); }
   bool is_stopped() const { return stop_.stop_requested(); }
   bool has_passed() const { return is_stopped() || Clock::now() >= end_; }
-  // 0 where it has passed, at most `most`.
+  // Until its time, whether it is stopped or not: 0 where that has passed, at most `most`.
   int milliseconds_left(int most = 1 << 30) const;
   // For poll(), which no request wakes: where one may come, the caller looks every so often whether it has passed.
-  int milliseconds_of_poll() const { return milliseconds_left(stop_.stop_possible() ? kLookEvery : 1 << 30); }
+  int milliseconds_of_poll() const {
+    if (is_stopped()) return 0;
+    return milliseconds_left(stop_.stop_possible() ? kLookEvery : 1 << 30);
+  }
   std::chrono::milliseconds given() const { return given_; }
 
  private:

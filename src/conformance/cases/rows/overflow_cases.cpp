@@ -103,6 +103,15 @@ void shared_expert(const Target& target) {
   one_token.room_percent = 100;
   one_token.shape.max_tokens = 200;
   run_scenario(target, one_token);
+  // Aligned groups, the first one among them, end past the room.
+  ScenarioSettings aligned = overflowing("mxfp8", RowOrder::by_expert, "one_token");
+  aligned.options.fused_shared_expert = true;
+  aligned.options.tiled_scales = true;
+  aligned.options.expert_alignment = 16;
+  for (const int percent : {7, 20, 50}) {
+    aligned.room_percent = percent;
+    run_scenario(target, aligned);
+  }
 }
 
 // A replay, which leaves a handle if `left` is given, and a combine: of that handle, or of the one that was given.
