@@ -42,7 +42,7 @@ def world_of_group(group: Any = None, *, device: Any = None, share_gpus: bool = 
         raise InvalidArgument("this process is no rank of the group; only its ranks make the world")
     require("group", group, group is None or isinstance(group, dist.ProcessGroup),
             "a process group of torch.distributed, or None: the default one")
-    return World.from_all_gather(dist.get_rank(group), dist.get_world_size(group), all_gather_of(group, deadline),
+    return World.from_all_gather(dist.get_rank(group), dist.get_world_size(group), Gathering(group, deadline),
                                  device=str(device_of(group, device)), share_gpus=share_gpus, deadline=deadline)
 
 
@@ -116,74 +116,79 @@ class Attempts:
         self._word = bytes(self._store.compare_set(self._key, self._word, word)).decode()
 
 
-def all_gather_of(group: Any, deadline: float | None) -> Callable[[bytes], list[bytes]]:
-    """all_gather(mine): the bytes of all ranks of the group, in rank order."""
-    store, size, rank = store_of(group), dist.get_world_size(group), dist.get_rank(group)
-    limit = seconds("deadline", deadline) or DEADLINE
-    calls = f"ferry/calls/{rank}"  # how many this rank has seen all ranks agree on
+class Gathering:
+    """all_gather(mine): the bytes of all ranks of a group, in rank order, over its store."""
 
-    def next_call() -> tuple[int, Attempts]:
-        number = 1 + (int(store.get(calls)) if store.check([calls]) else 0)
-        while (attempts := Attempts(store, number)).is_agreed:  # this rank was interrupted before it counted the call
-            conclude(number)
-            number += 1
-        return number, attempts
+    def __init__(self, group: Any, deadline: float | None) -> None:
+        self._group, self._store = group, store_of(group)
+        self._size, self._rank = dist.get_world_size(group), dist.get_rank(group)
+        self._limit = seconds("deadline", deadline) or DEADLINE
+        self._calls = f"ferry/calls/{self._rank}"  # how many this rank has seen all ranks agree on
+        self._found: dict[int, bytes] = {}
 
-    def conclude(number: int) -> None:
-        """All have agreed on this call, so each has read what the one before it had."""
-        store.delete_key(f"ferry/{number - 1}/{rank}")
-        if rank == 0:
-            store.delete_key(attempt_of(number - 1))
-        store.set(calls, str(number))
-
-    def look_for(keys: list[str], attempt: bytes, found: dict[int, bytes]) -> None:
-        for other, key in enumerate(keys):
-            if other in found or not store.check([key]):
-                continue
-            given = bytes(store.get(key))  # the key stays: get() would wait for one that is gone
-            if given.startswith(attempt):
-                found[other] = given[len(attempt):]
-
-    def gather(mine: bytes, keys: list[str], attempts: Attempts, found: dict[int, bytes]) -> None:
-        end = time.monotonic() + limit
-        while len(found) < size or not attempts.is_agreed:
-            attempts.look()
-            if attempts.newest != attempts.mine:  # the first one, or a rank has given up
-                attempts.mine = attempts.newest
-                found.clear()
-                store.set(keys[rank], b"%d:" % attempts.mine + mine)
-            look_for(keys, b"%d:" % attempts.mine, found)
-            if len(found) == size:
-                attempts.agree()
-            elif time.monotonic() > end:
-                attempts.end()
-                if not attempts.is_agreed:
-                    late = [other for other in range(size) if other not in found]
-                    raise missing_from(group, late, f"the deadline is {limit:g} s. All of them must call this, each with "
-                                                    "the same group")
-            else:
-                time.sleep(LOOK_EVERY)
-
-    def all_gather(mine: bytes) -> list[bytes]:
-        if size == 1:
+    def __call__(self, mine: bytes) -> list[bytes]:
+        self._found.clear()
+        if self._size == 1:
             return [mine]
-        found: dict[int, bytes] = {}
         try:
-            number, attempts = next_call()
+            number, attempts = self._next_call()
             try:
-                gather(mine, [f"ferry/{number}/{other}" for other in range(size)], attempts, found)
+                self._gather(mine, [f"ferry/{number}/{other}" for other in range(self._size)], attempts)
             except BaseException:  # of a signal handler, too
                 with contextlib.suppress(dist.DistError):
                     attempts.end()
                 raise
-            conclude(number)
+            self._conclude(number)
         except dist.DistError as error:  # the process that holds the store has ended
-            late = [other for other in range(size) if other != rank and other not in found]
-            raise missing_from(group, late or [0 if rank else 1], "the group's store is gone, with the process that held "
-                                                                  f"it ({str(error).splitlines()[0]})") from error
-        return [found[other] for other in range(size)]
+            late = [other for other in self._late() if other != self._rank] or [0 if self._rank else 1]
+            raise missing_from(self._group, late, "the group's store is gone, with the process that held it "
+                                                  f"({str(error).splitlines()[0]})") from error
+        return [self._found[other] for other in range(self._size)]
 
-    return all_gather
+    def _next_call(self) -> tuple[int, Attempts]:
+        number = 1 + (int(self._store.get(self._calls)) if self._store.check([self._calls]) else 0)
+        while (attempts := Attempts(self._store, number)).is_agreed:  # interrupted here before it was counted
+            self._conclude(number)
+            number += 1
+        return number, attempts
+
+    def _conclude(self, number: int) -> None:
+        """All have agreed on this call, so each has read what the one before it had."""
+        self._store.delete_key(f"ferry/{number - 1}/{self._rank}")
+        if self._rank == 0:
+            self._store.delete_key(attempt_of(number - 1))
+        self._store.set(self._calls, str(number))
+
+    def _gather(self, mine: bytes, keys: list[str], attempts: Attempts) -> None:
+        end = time.monotonic() + self._limit
+        while self._late() or not attempts.is_agreed:
+            attempts.look()
+            if attempts.newest != attempts.mine:  # the first one, or a rank has given up
+                attempts.mine = attempts.newest
+                self._found.clear()
+                self._store.set(keys[self._rank], b"%d:" % attempts.mine + mine)
+            self._look_for(keys, b"%d:" % attempts.mine)
+            late = self._late()
+            if not late:
+                attempts.agree()
+            elif time.monotonic() > end:
+                attempts.end()
+                if not attempts.is_agreed:
+                    raise missing_from(self._group, late, f"the deadline is {self._limit:g} s. All of them must call "
+                                                          "this, each with the same group")
+            else:
+                time.sleep(LOOK_EVERY)
+
+    def _late(self) -> list[int]:
+        return [other for other in range(self._size) if other not in self._found]
+
+    def _look_for(self, keys: list[str], attempt: bytes) -> None:
+        for other in self._late():
+            if not self._store.check([keys[other]]):
+                continue
+            given = bytes(self._store.get(keys[other]))  # the key stays: get() would wait for one that is gone
+            if given.startswith(attempt):
+                self._found[other] = given[len(attempt):]
 
 
 def store_of(group: Any) -> Any:

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor, Shard
 import ferry
 import ferry.torch
 from ferry.adapters._shared import exchange_of
-from ferry.torch._group import all_gather_of, store_of
+from ferry.torch._group import Gathering, store_of
 from oracle import make_layer
 
 EXAMPLE = pathlib.Path(__file__).parents[3] / "examples" / "train_moe.py"
@@ -182,7 +182,7 @@ def that_try_again(rank, size, file):
         time.sleep((0.0, wait, 0.5 + wait / 2)[rank])
         for tries in range(20):
             try:
-                gathered = all_gather_of(None, 0.5)(bytes([rank, tries]))
+                gathered = Gathering(None, 0.5)(bytes([rank, tries]))
                 assert [each[0] for each in gathered] == [0, 1, 2]
                 found.append(gathered)
                 break
@@ -202,7 +202,7 @@ class Alarm(Exception):
     """What a signal handler raises."""
 
 
-def ring(*_):
+def wake(*_):
     raise Alarm
 
 
@@ -210,7 +210,7 @@ def whose_rank_0_is_interrupted(rank, size, file):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-    signal.signal(signal.SIGALRM, ring)
+    signal.signal(signal.SIGALRM, wake)
     store, interrupted = store_of(None), 0
     for number, raised in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGALRM, Alarm)):
         dist.barrier()
@@ -226,12 +226,12 @@ def whose_rank_0_is_interrupted(rank, size, file):
         if rank == 0:
             signal.setitimer(signal.ITIMER_REAL, 0.0003 * (turn + 1))
         try:
-            assert all_gather_of(None, 0.2)(bytes([rank])) == [b"\0", b"\1"]
+            assert Gathering(None, 0.2)(bytes([rank])) == [b"\0", b"\1"]
         except (Alarm, ferry.PeerMissing):
             interrupted += 1
         signal.setitimer(signal.ITIMER_REAL, 0)
     dist.barrier()
-    assert all_gather_of(None, 20.0)(bytes([rank])) == [b"\0", b"\1"]
+    assert Gathering(None, 20.0)(bytes([rank])) == [b"\0", b"\1"]
     kept = [key for key in (f"ferry/{number}/{name}" for number in range(80) for name in (0, 1, "attempt"))
             if store.check([key])]
     return interrupted, len(kept)
