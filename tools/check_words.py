@@ -86,7 +86,7 @@ REFUSED_NAMES = [(re.compile(word), say) for word, say in (
 REFUSED_PARTS = {part: say for parts, say in (
     ("ranker rankers", "route, routing block"), ("rehearse rehearses rehearsal", "warm-up"), ("lookahead", "prefetch"),
     ("nap naps", "back off"), ("sharer sharers", "sync unit"), ("twin twins", "duplicate"), ("ring rings", "pipeline"),
-    ("leftover leftovers", "deferred free"), ("seat seats", "claim, rank"), ("noting", "record"),
+    ("leftover leftovers", "deferred free"), ("seat seats", "claim, rank"),
 ) for part in parts.split()}
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
