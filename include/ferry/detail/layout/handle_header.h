@@ -9,9 +9,8 @@
 
 namespace ferry {
 
-inline constexpr std::uint64_t kHandleMagic = 0x31656C646E614846ull;  // "FHandle1"
-inline constexpr std::uint64_t kShortHandleMagic =
-    0x3174726F68534846ull;  // "FHShort1": protocol/contracts/short_handle.h
+inline constexpr std::uint64_t kHandleMagic = 0x31656C646E614846ull;       // "FHandle1"
+inline constexpr std::uint64_t kShortHandleMagic = 0x3174726F68534846ull;  // "FHShort1": short_handle.h
 
 // The first word of what is no handle, since a short one wants more bytes than there are: a mark, and above it how many
 // times 16 bytes it wants.
