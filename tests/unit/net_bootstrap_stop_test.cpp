@@ -43,7 +43,7 @@ void expect_stopped(const HostPort& address, int rank, int size, milliseconds af
   });
   const auto begin = std::chrono::steady_clock::now();
   try {
-    Bootstrap(stoppable(address, rank, size, stop), kLong);
+    const Bootstrap bootstrap(stoppable(address, rank, size, stop), kLong);
     ADD_FAILURE() << "rank " << rank << " was not stopped";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::aborted) << error.what();
