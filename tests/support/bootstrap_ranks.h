@@ -11,6 +11,8 @@
 
 namespace ferry::test {
 
+inline net::HostPort free_address() { return {"127.0.0.1", free_port()}; }
+
 // Runs body(rank) on a thread for each rank. The answer of a rank is the text of its error, empty where it has none.
 inline std::vector<std::string> errors_on_ranks(int ranks, const std::function<void(int)>& body) {
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));

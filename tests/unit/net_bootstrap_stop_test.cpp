@@ -17,12 +17,11 @@ namespace {
 
 using std::chrono::milliseconds;
 using test::errors_on_ranks;
+using test::free_address;
 using test::gather;
 using testing::HasSubstr;
 
 constexpr milliseconds kLong{20'000};
-
-HostPort free_address() { return {"127.0.0.1", test::free_port()}; }
 
 Job stoppable(const HostPort& address, int rank, int size,
               const std::stop_source& stop = std::stop_source(std::nostopstate)) {

@@ -20,13 +20,12 @@ namespace {
 
 using std::chrono::milliseconds;
 using test::errors_on_ranks;
+using test::free_address;
 using test::gather;
 using testing::HasSubstr;
 
 constexpr milliseconds kLong{20'000};
 constexpr milliseconds kShort{300};
-
-HostPort free_address() { return {"127.0.0.1", test::free_port()}; }
 
 Job job(const HostPort& address, int rank, int size, const std::string& name) {
   Job made;
