@@ -259,10 +259,12 @@ __device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidde
   const int stride = g.size() * 8;
   for (int begin = 0; begin < hidden;) {
     const int column = begin + g.thread() * 8;
-    if (begin + min(2, kVectors - 1) * stride < hidden) {
+    const auto has = [&](int vectors) { return begin + (vectors - 1) * stride < hidden; };  // so many are left
+    const bool leaves_one = kVectors == 3 && has(4) && !has(5);  // one alone has few loads in flight: two and two
+    if (has(min(3, kVectors)) && !leaves_one) {
       sum_vectors<Columns, kVectors>(rows, count, column, stride, hidden, to);
       begin += kVectors * stride;
-    } else if (kVectors > 2 && begin + stride < hidden) {
+    } else if (kVectors > 2 && has(2)) {
       sum_vectors<Columns, 2>(rows, count, column, stride, hidden, to);
       begin += 2 * stride;
     } else {
