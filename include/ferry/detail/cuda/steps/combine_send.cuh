@@ -89,8 +89,8 @@ class ResultSender {
         copies_(g.pipeline()),
         late_weights_(p) {}
 
-  // Relies on I8 and I18, as cpu::send_results. `start` is of the first position of `block`. Calls `between` between
-  // two positions of the sequence. Behind the last one the signals come first: other ranks wait for them.
+  // Relies on I8 and I18, as cpu::send_results. `start` is of the first position of `block`. Calls `between`
+  // after each position but this team's last: there the signals go first, because other ranks wait for them.
   template <class Between>
   __device__ void send(FixedShare block, const ArrivedStart<kCode>& start, int* slots, const Between& between) {
     const TokenSequence tokens(p_.plan, start.most_tokens, p_.plan.rank + 1);

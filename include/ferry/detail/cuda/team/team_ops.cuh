@@ -259,12 +259,13 @@ __device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidde
   const int stride = g.size() * 8;
   for (int begin = 0; begin < hidden;) {
     const int column = begin + g.thread() * 8;
-    const auto has = [&](int vectors) { return begin + (vectors - 1) * stride < hidden; };  // so many are left
-    const bool leaves_one = kVectors == 3 && has(4) && !has(5);  // one alone has few loads in flight: two and two
-    if (has(min(3, kVectors)) && !leaves_one) {
+    const auto has_left = [&](int vectors) { return begin + (vectors - 1) * stride < hidden; };
+    // Four are summed as two and two. Three at once would leave one, which alone has few loads in flight.
+    const bool has_four_left = kVectors == 3 && has_left(4) && !has_left(5);
+    if (has_left(min(3, kVectors)) && !has_four_left) {
       sum_vectors<Columns, kVectors>(rows, count, column, stride, hidden, to);
       begin += kVectors * stride;
-    } else if (kVectors > 2 && has(2)) {
+    } else if (kVectors > 2 && has_left(2)) {
       sum_vectors<Columns, 2>(rows, count, column, stride, hidden, to);
       begin += 2 * stride;
     } else {
