@@ -152,7 +152,8 @@ enum class OutputList : std::uint8_t {
 // payload is u8.
 //
 // row_capacity: RowLayout::least_rows, or RowCounts::rows of this dispatch. Throws Error(invalid_argument) where it is
-// negative, or where rows are padded and do not fit at their stride.
+// negative, where it or the stride is above 2147483647, the most rows that there can be, or where rows are padded and
+// do not fit at their stride.
 std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t row_capacity,
                                          RowOrder order = RowOrder::by_expert, std::int64_t expert_stride = 0,
                                          OutputList list = OutputList::usual);

@@ -224,6 +224,8 @@ def test_what_is_wrong_with_an_array_is_said():
             for dtype, told in [(">f4", ">f4"), (object, "object")]:
                 with pytest.raises(TypeError, match=f"tokens is <class 'numpy.ndarray'> of dtype {told}; .* byte order"):
                     exchange.dispatch(TOKENS.astype(dtype), IDS)
+            with pytest.raises(ferry.InvalidArgument, match="row_capacity is 4611686018427387904; the limit is 2147483647"):
+                exchange.dispatch(TOKENS, IDS, row_capacity=2**62)
             with pytest.raises(ferry.OutOfOrder, match="combine_wait"):
                 exchange.combine_wait()
 

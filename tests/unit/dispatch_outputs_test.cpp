@@ -196,15 +196,21 @@ TEST(DispatchOutputs, ThatAreNotOptionalAreEnough) {
 
 TEST(DispatchOutputs, RefuseWhatADispatchWould) {
   const RowLayout layout = row_layout(kShape, {}, 0);
-  const auto refused = [&](std::int64_t row_capacity, RowOrder order) {
+  const auto refused = [&](std::int64_t row_capacity, RowOrder order, std::int64_t expert_stride = 0,
+                           const char* name = "row_capacity") {
     try {
-      dispatch_outputs(layout, row_capacity, order);
+      dispatch_outputs(layout, row_capacity, order, expert_stride);
       ADD_FAILURE() << row_capacity << " rows";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
-      EXPECT_NE(std::string(error.what()).find("row_capacity"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
     }
   };
+  constexpr std::int64_t kAllRows = INT32_MAX;
+  EXPECT_EQ(dispatch_outputs(layout, kAllRows).front().shape[0], kAllRows);
+  refused(kAllRows + 1, RowOrder::by_expert);
+  refused(std::int64_t{1} << 62, RowOrder::by_source);  // its bytes would be 0 of 64 bits
+  refused(kCapacity, RowOrder::padded, std::int64_t{1} << 62, "expert_stride");
   refused(-1, RowOrder::by_expert);
   refused(layout.least_rows(RowOrder::padded) - 1, RowOrder::padded);
 }

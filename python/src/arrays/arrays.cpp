@@ -124,18 +124,28 @@ Device device_of(const Described& array, const char* name) {
   }
 }
 
+// The type of an object that is not taken as an array, and what may be why: its dtype; of a tensor of torch its layout
+// (sparse) and device (meta), too.
+std::string type_and_traits(nb::handle object) {
+  std::string text = text_of(nb::repr(object.type()));
+  const char* before = " of ";
+  for (const char* trait : {"dtype", "layout", "device"}) {
+    if (!nb::hasattr(object, trait)) break;
+    text += std::string(before) + trait + " " + text_of(nb::getattr(object, trait));
+    before = ", ";
+  }
+  return text;
+}
+
 template <class Array>
 Array array_of(nb::handle object, const char* name, const char* must_be) {
   const nb::object plain = plain_bits(object, name);
   Array array;
-  if (!nb::try_cast(plain, array)) {
-    const nb::object dtype = nb::getattr(plain, "dtype", nb::none());  // of an array, may be why
-    throw nb::type_error((std::string(name) + " is " + text_of(nb::repr(object.type())) +
-                          (dtype.is_none() ? "" : " of dtype " + text_of(dtype)) + "; it must be " + must_be +
-                          ": numpy's, of numbers in this machine's byte order, or anything with DLPack or the buffer "
-                          "protocol")
+  if (!nb::try_cast(plain, array))
+    throw nb::type_error((std::string(name) + " is " + type_and_traits(plain) + "; it must be " + must_be +
+                          ": numpy's, of numbers in this machine's byte order, or anything dense with DLPack or the "
+                          "buffer protocol")
                              .c_str());
-  }
   if (dtype_of(array.dtype()) == DType::none)
     throw nb::type_error((std::string(name) + " has elements of type " +
                           text_of(nb::getattr(plain, "dtype", nb::str("unknown"))) +

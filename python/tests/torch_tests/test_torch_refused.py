@@ -109,6 +109,18 @@ def test_a_wrong_type_is_told_by_the_name_of_its_argument():
     ferry.run_ranks(1, body)
 
 
+def test_plain_exchanges_say_the_layout_and_device_of_a_tensor_that_is_not_taken():
+    tokens, ids = torch.ones(2, 256), torch.tensor([[0, 1], [2, 3]])
+
+    def body(world):
+        with ferry.Exchange(world, experts=4, top_k=2, max_tokens=2, hidden=256) as exchange:
+            refuses(lambda: exchange.dispatch(tokens.to_sparse(), ids), TypeError, "tokens is <class 'torch.Tensor'> of dtype "
+                    "torch.float32, layout torch.sparse_coo, device cpu; it must be", "dense")
+            refuses(lambda: exchange.dispatch(tokens.to("meta"), ids), TypeError, "layout torch.strided, device meta")
+
+    ferry.run_ranks(1, body)
+
+
 def test_the_functions_make_what_they_are_given_contiguous():
     """As docs/torch.md says: a copy, where the calls of an Exchange refuse."""
     tokens, ids = torch.arange(512.0).reshape(2, 256), torch.tensor([[0, 7], [2, 5]])

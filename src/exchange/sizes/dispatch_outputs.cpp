@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <utility>
 
@@ -147,10 +148,20 @@ std::vector<OutputRule> output_rules(const RowLayout& layout, std::int64_t rows,
   return rules;
 }
 
+// As in a dispatch, where a row has 31 bits.
+void require_at_most_all_rows(const char* name, std::int64_t rows) {
+  if (rows > INT32_MAX)
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("dispatch_outputs: {} is {}; the limit is 2147483647, all rows that there can be", name, rows));
+}
+
 }  // namespace
 
 std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t row_capacity, RowOrder order,
                                          std::int64_t expert_stride, OutputList list) {
+  require_at_most_all_rows("row_capacity", row_capacity);  // so TensorSpec::bytes has them without an overflow
+  require_at_most_all_rows("expert_stride", expert_stride);
   const std::int64_t least = order == RowOrder::padded ? layout.least_rows(order, expert_stride) : 0;
   if (row_capacity < least)
     throw Error(ErrorKind::invalid_argument,
