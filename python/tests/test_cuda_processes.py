@@ -1,15 +1,12 @@
 """Ranks that are processes with a GPU each."""
 
-import signal
-import time
-
 import pytest
 
 import devices
 import ferry
 from oracle import make_layer
 from rank_processes import free_port, run
-from test_processes import start_script
+from test_processes import require_next_try_after_ctrl_c
 
 LAYER = make_layer(2, 8, 2, 256, [4, 6])
 
@@ -72,33 +69,9 @@ def test_processes_that_share_a_gpu():
     assert run(2, rounds_on_one_gpu, free_port()) == [("cuda:0", True)] * 2
 
 
-TRIES_AGAIN = """
-import signal, sys
-from test_cuda_processes import rounds_on_one_gpu
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-port, rank, interrupted = map(int, sys.argv[1:])
-if rank == interrupted:
-    print("waiting", flush=True)
-    try:
-        rounds_on_one_gpu(rank, 2, port)
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
-print(*rounds_on_one_gpu(rank, 2, port), flush=True)
-"""
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("seconds", [0.1, 2])
 def test_after_ctrl_c_while_a_world_of_gpus_is_made_the_next_try_succeeds(seconds, rank):
     if why_not := devices.why_no_gpus():
         pytest.skip(why_not)
-    port = free_port()
-    with start_script(TRIES_AGAIN, port, rank, rank) as again:
-        assert again.stdout.readline() == "waiting\n"
-        time.sleep(seconds)
-        again.send_signal(signal.SIGINT)
-        assert again.stdout.readline() == "interrupted\n"
-        with start_script(TRIES_AGAIN, port, 1 - rank, rank) as other:
-            for each in (again, other):
-                out, _ = each.communicate(timeout=100)
-                assert (each.returncode, out) == (0, "cuda:0 True\n")
+    require_next_try_after_ctrl_c(rounds_on_one_gpu, ("cuda:0", True), rank, seconds)

@@ -317,36 +317,45 @@ def test_ctrl_c_ends_a_wait_for_other_processes(where):
 
 
 TRIES_AGAIN = """
-import signal, sys, numpy as np, ferry
-from oracle import make_layer
-from test_processes import check_rounds, connect
+import importlib, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-port, rank, interrupted = map(int, sys.argv[1:])
+rounds = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])
+port, rank, interrupted = map(int, sys.argv[3:])
 if rank == interrupted:
     print("waiting", flush=True)
     try:
-        connect(port, rank, 2, deadline=600)
+        rounds(rank, 2, port)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
-with connect(port, rank, 2, deadline=60) as world:
-    check_rounds(world, make_layer(2, 4, 2, 32, [3, 2]))
-print("met", flush=True)
+print(rounds(rank, 2, port), flush=True)
 """
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_after_ctrl_c_while_a_world_is_made_nothing_of_it_is_left(rank):
-    """Nothing takes the place of this rank in the next try, or listens where rank 0 does."""
-    port = free_port()
-    with start_script(TRIES_AGAIN, port, rank, rank) as again:
+def require_next_try_after_ctrl_c(rounds, returned, rank, seconds):
+    """rounds(rank, 2, port), a function of a module, waits in a process for the other rank, and gets SIGINT after so many
+    seconds. Then both ranks call it, and it returns what is said: nothing takes the place of this rank, or listens where
+    rank 0 does."""
+    given = rounds.__module__, rounds.__name__, free_port()
+    with start_script(TRIES_AGAIN, *given, rank, rank) as again:
         assert again.stdout.readline() == "waiting\n"
-        time.sleep(0.3)
+        time.sleep(seconds)
         again.send_signal(signal.SIGINT)
         assert again.stdout.readline() == "interrupted\n"
-        with start_script(TRIES_AGAIN, port, 1 - rank, rank) as other:
+        with start_script(TRIES_AGAIN, *given, 1 - rank, rank) as other:
             for each in (again, other):
                 out, _ = each.communicate(timeout=100)
-                assert (each.returncode, out) == (0, "met\n")
+                assert (each.returncode, out) == (0, f"{returned}\n")
+
+
+def rounds_of_two(rank, size, port):
+    with connect(port, rank, size, deadline=60) as world:
+        check_rounds(world, make_layer(2, 4, 2, 32, [3, 2]))
+    return world.closed
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_after_ctrl_c_while_a_world_is_made_the_next_try_succeeds(rank):
+    require_next_try_after_ctrl_c(rounds_of_two, True, rank, 0.3)
 
 
 def test_a_fork_is_refused_and_the_parent_goes_on():
