@@ -124,8 +124,8 @@ Device device_of(const Described& array, const char* name) {
   }
 }
 
-// The type of an object that is not taken as an array, and what may be why: its dtype; of a tensor of torch its layout
-// (sparse) and device (meta), too.
+// The type of an object that is not taken as an array, and what may be why: its dtype, and where it has a layout, as
+// tensors of torch have (sparse), that and its device (meta).
 std::string type_and_traits(nb::handle object) {
   std::string text = text_of(nb::repr(object.type()));
   const char* before = " of ";
